@@ -35,6 +35,9 @@ COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",), "kubernetes": (
 PACKAGES = {"slurm": "slurm-client", "pbs": "openpbs-client"}
 CONFIG_VARIABLES = ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG")
 NO_TIME = "warning: no --time: the cluster's default ends the job, often after minutes; give --time HH:MM:SS"
+FOLLOWS = "the number of nodes follows from world_size and --ranks-per-node"
+CORES_OTHERWISE = {"exclusive", "cpus-per-gpu"}
+"""Directives of Slurm with which a rank's cores do not follow from --cpus-per-task alone."""
 MANY_DEVICES = MANY_NODES = 1 << 20
 """What a plan is checked against where the nodes of the job and their devices are not known here."""
 
@@ -77,6 +80,8 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
     scripts = [(job, points, text_of(job, spec)) for job, points in made]
     if spec.time is None and scheduler != "kubernetes":  # which ends no job by itself
         echo(NO_TIME, err=True)
+    for note in cores_notes(scheduler, spec, plan):
+        echo(note, err=True)
     store = ResultsStore(request.store)
     known = durations_of(store.outcomes().values(), plan)
     todo = [item.point for item in status(plan, store, request.session).todo]
@@ -90,6 +95,37 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
             echo(*text.splitlines(), f"submit it: {shlex.join(command)}", err=True)
         echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
     return OK
+
+
+def cores_notes(scheduler: Scheduler, spec: JobSpec, plan: Plan) -> list[str]:
+    """What a rank of a job has where nobody says how many cores, and what to give."""
+    if spec.cpus_per_rank or scheduler == "kubernetes" or CORES_OTHERWISE & spec.options.keys():
+        return []
+    given, notes = gives_threads(plan), []
+    specs = [point.spec for point in plan.points]
+    loaders = [spec.data.num_workers if spec.data.source == "storage" else 0 for spec in specs]
+    needs = [(spec.threads_per_rank or 1 if given else 1, num) for spec, num in zip(specs, loaders, strict=True)]
+    threads, workers = max(needs, key=sum)
+    if threads + workers > 1:
+        has = "Slurm's default, 1 core on most sites" if scheduler == "slurm" else "1 core"
+        what = f"{counted(threads, 'thread')} and {counted(workers, 'loader worker')}"
+        notes.append(
+            f"note: no --cpus-per-rank: a rank has {has}; the trials have up to {what}: give "
+            f"--cpus-per-rank {threads + workers}"
+        )
+    if spec.mode == "per-world-size" and not given:
+        notes.append(
+            f"note: no threads_per_rank: every job has {plan.points[0].spec.threads_per_rank}, by the "
+            f"{counted(this_machine().cores, 'core')} of this machine, so that all world sizes have as many; for nodes "
+            "with other cores give --cpus-per-rank N, or -o threads_per_rank=N"
+        )
+    return notes
+
+
+def gives_threads(plan: Plan) -> bool:
+    """Whether the sweep says how many threads a rank has, so that they do not follow from a machine's cores."""
+    sweep = plan.sweep
+    return "threads_per_rank" in {*sweep.base, *sweep.grid, *sweep.zip, *(key for one in sweep.include for key in one)}
 
 
 def expected(todo: Sequence[Point], known: Durations, sweeps: int, spec: JobSpec) -> list[str]:
@@ -114,7 +150,7 @@ def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
     if "array_tasks" in given and spec.mode != "array":
         raise UserError(f"--array-tasks {spec.array_tasks} with --mode {spec.mode}; allowed with --mode array")
     if "nodes" in given and spec.mode == "per-world-size":
-        raise UserError(f"--nodes {spec.nodes} with --mode per-world-size: follows from world_size; --ranks-per-node")
+        raise UserError(f"--nodes {spec.nodes} with --mode per-world-size: {FOLLOWS}: leave --nodes out")
     return spec
 
 
@@ -172,7 +208,7 @@ def _of_size(request: Request, spec: JobSpec, plan: Plan, size: int) -> tuple[Jo
     """
     points = [point for point in plan.points if point.spec.ranks == size]
     extra = [f"world_size={size}"]
-    if "threads_per_rank" not in {*plan.sweep.base, *plan.sweep.grid, *plan.sweep.zip}:
+    if not gives_threads(plan):
         extra.append(f"threads_per_rank={spec.cpus_per_rank or points[0].spec.threads_per_rank}")
     selected = {_but_threads(point) for point in planned(request, spec, extra).points}
     if selected != {_but_threads(point) for point in points}:

@@ -284,6 +284,10 @@ def _fail(code: int, *mistakes: str) -> int:
     return code
 
 
+KEPT = "what was finished is kept"
+"""What is told of a verb that was stopped, unless the stop has words of its own."""
+
+
 def run_command(arguments: list[str]) -> int:
     """Run the command line and return its exit code; a user's mistakes print a line each."""
     try:
@@ -291,8 +295,8 @@ def run_command(arguments: list[str]) -> int:
         result: Any = app(arguments, standalone_mode=False, obj=tuple(arguments))
     except _ClickError as error:
         return _usage_error(error)
-    except (typer.Abort, KeyboardInterrupt):
-        return _fail(INTERRUPTED, "interrupted; what was finished is kept")
+    except (typer.Abort, KeyboardInterrupt) as stop:
+        return _fail(INTERRUPTED, f"interrupted; {str(stop) or KEPT}")
     except Exception as error:
         if not (mistakes := _users_mistakes(error)):
             raise
@@ -353,12 +357,12 @@ def _run_to_end(arguments: list[str]) -> int:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         with signals.terminable():
             return run_command(arguments)
-    except signals.Terminated:
-        echo("stopped early; what was finished is kept", err=True)
+    except signals.Terminated as stop:
+        echo(f"stopped early; {str(stop) or KEPT}", err=True)
         return REQUEUE
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever cannot wait for this line gets it without one
-        return _fail(INTERRUPTED, "interrupted; what was finished is kept")
+        return _fail(INTERRUPTED, f"interrupted; {KEPT}")
     except Exception:
         echo(*traceback.format_exc().splitlines(), err=True)
         return CRASH

@@ -21,6 +21,7 @@ from benchsuite.results.compare.sides import apart, opened, records_of
 from benchsuite.results.gate import baseline
 from benchsuite.results.render.tables import Column, Row, as_csv, as_markdown, inline
 from benchsuite.results.render.terminal import fitting_table, say
+from benchsuite.results.render.words import counted
 from benchsuite.results.report import compare as report
 from benchsuite.results.store.store import ResultsStore
 
@@ -82,14 +83,17 @@ def _paragraphs(
 def baseline_set(
     session: Annotated[list[str] | None, typer.Option("--session", help="A session; again for more.")] = None,
     date: Annotated[
-        str, typer.Option("--date", metavar="FROM[..TO]", help="All sessions that were measured on these days.")
+        str,
+        typer.Option(
+            "--date", metavar="FROM[..TO]", help="All sessions that were measured on these days, whatever their names."
+        ),
     ] = "",
     store: Store = DEFAULT_STORE,
 ) -> None:
     """Pin sessions as the reference of `check`; all that are there, unless some are named."""
     opened_store = ResultsStore(store)
     made = baseline.set_baseline(opened_store, session or [], date)
-    say(console(), f"baseline of {store}: {_named(made['sessions'])}")
+    say(console(), f"baseline of {store}: {_named(opened_store, made['sessions'])}")
     if unsure := baseline.doubtful_points(opened_store, made["sessions"]):
         echo(f"note: doubtful in some of these nights, which then do not count: {'; '.join(unsure)}", err=True)
     warn_of_damage(opened_store)
@@ -98,19 +102,28 @@ def baseline_set(
 @baseline_app.command("show")
 def baseline_show(store: Store = DEFAULT_STORE, format: Tabular = "table") -> None:
     """Print which sessions are the baseline."""
-    found = baseline.baseline_of(ResultsStore(store))
+    opened_store = ResultsStore(store)
+    found = baseline.baseline_of(opened_store)
     if format == "json":
         document(json.dumps(found, indent=1))
     elif format == "csv":
         document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
     else:
-        say(console(), f"baseline of {store}, set {found.get('set_at')}: {_named(found['sessions'])}")
+        say(console(), f"baseline of {store}, set {found.get('set_at')}: {_named(opened_store, found['sessions'])}")
 
 
-def _named(sessions: Sequence[str]) -> str:
-    if len(sessions) == 1:
-        return f"1 session, {sessions[0]}"
-    return f"{len(sessions)} sessions, {sessions[0]} to {sessions[-1]}"
+MOST_NAMED = 5
+"""Sessions; of more the first and the last are named."""
+
+
+def _named(store: ResultsStore, sessions: Sequence[str]) -> str:
+    """How many sessions, which, and the days on which they were measured where these are not their names."""
+    names = ", ".join(sessions) if len(sessions) <= MOST_NAMED else f"{sessions[0]} to {sessions[-1]}"
+    days = baseline.days_of(store, sessions)
+    told = f"{counted(len(sessions), 'session')} ({names})"
+    if not days or days == [*sessions]:
+        return told
+    return f"{told}, measured on {days[0]}{f' to {days[-1]}' if len(days) > 1 else ''}"
 
 
 def check(

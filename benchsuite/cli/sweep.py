@@ -28,7 +28,7 @@ from benchsuite.contract.yaml_file import parse_yaml
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.grid.point import Plan, Point
-from benchsuite.grid.warnings import crowd_of, crowded, fitting_in_memory
+from benchsuite.grid.warnings import crowd_of, crowded, crowding_skipped, fitting_in_memory
 from benchsuite.host.lane import this_lane
 from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import Machine, this_machine
@@ -423,6 +423,8 @@ def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher,
             display.say(line)
         for skipped in sweeping.skipped_in_words(plan) if plan.points else []:  # else the error tells
             display.say(f"skipped {skipped}")
+        if plan.points and (remedy := sweeping.remedy_in_words(plan)):
+            display.say(f"note: {remedy}")
         warnings = [fitting_in_memory(plan.points, plan.machine, memory_bytes()[1]), *crowded(plan)] if told else []
         for warning in filter(None, warnings):
             display.say(warning)
@@ -504,6 +506,8 @@ def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:
         echo(f"{'run ' if waits else 'done'}  {name}  {point.label}{times}{but}")
     for told in sweeping.skipped_in_words(plan):
         echo(f"skip  {told}")
+    for note in filter(None, [sweeping.remedy_in_words(plan), *crowding_skipped(plan)]):
+        echo(f"note  {note}")
     known = durations_of(store.outcomes().values(), plan)
     time_left = [f"time: {time_in_words([item.point for item in state.todo], known)}"] if state.todo else []
     echo(" · ".join([summary(plan, state), *time_left]), err=True)

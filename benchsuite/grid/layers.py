@@ -164,14 +164,15 @@ def bundled(file: Path) -> Path:
     """A sweep file, or the example of that name, with `.yaml` or without, where there is no such file here.
 
     Raises:
-        UserError: it is neither, and no name of a file that may be missing.
+        UserError: it is neither.
     """
     folder = Path(str(files("benchsuite"))) / "sweeps"
-    if file.exists() or file.parent != Path():
+    if file.exists() or file.is_symlink():
         return file
-    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    names = sorted(path.stem for path in folder.glob("*.yaml")) if file.parent == Path() else []
     if file.name.removesuffix(".yaml") in names:
         return folder / f"{file.name.removesuffix('.yaml')}.yaml"
-    if not file.suffix:
+    if names and not file.suffix:
         raise UserError(f"{refuse('sweep', file.name, names)}; or a file, such as mine.yaml")
-    return file
+    near = nearest(str(file), [*map(str, file.parent.glob("*.y*ml")), *(f"{name}.yaml" for name in names)])
+    raise UserError(f"{file}: No such file or directory{near}; `benchsuite list sweeps` names the built-in sweeps")

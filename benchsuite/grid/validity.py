@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from benchsuite import storage, workloads
 from benchsuite.contract.errors import UserError
@@ -251,24 +251,51 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
 
 
 def what_fits_all(points: Sequence[Point]) -> str:
-    """Settings with which points that have too few samples for a cold trial would all run; empty where none do."""
-    steps, buffer = math.inf, math.inf
-    for point in points:
-        spec, manifest = point.spec, point.manifest
-        if manifest is None or spec.data.source != "storage":
-            continue
-        form, lanes = storage.format_of(spec.data.format), spec.data_ranks * spec.data.readers
-        share = form.smallest_lane(manifest, lanes)
-        mixed = storage.mixes(spec.data)
-        room = share - reader_samples(spec.with_steps(MIN_STEPS))[1]
-        held = min(spec.data.shuffle_buffer, share // 4, max(1, room)) if mixed else 0
-        buffer = min(buffer, held) if mixed else buffer
-        steps = min(steps, most_steps(spec, share - held, spec.measure.steps))
-    if not MIN_STEPS <= steps < math.inf:
-        none = "no number of steps fits all of these points: take a smaller batch, or more data"
-        return "" if steps == math.inf else none
-    buffered = f" -o data.shuffle_buffer={max(1, int(buffer))}" if buffer < math.inf else ""
-    return f"all of these points would run with -o measure.steps={int(steps)}{buffered}"
+    """Settings with which points that have too few samples for a cold trial would all run; empty where none are such.
+
+    One setting where it does, so that it is one of those that each point is told: a smaller buffer that still mixes a
+    quarter of a reader's share, or fewer steps; else both.
+    """
+    found = [point for point in points if point.manifest is not None and point.spec.data.source == "storage"]
+    if not found:
+        return ""
+    fits = [_fits(point) for point in found]
+    held, both, steps, buffer = (min(values) for values in zip(*fits, strict=True))
+    would = "all points with too few samples would run with"
+    if held < math.inf and all(one.held <= one.buffer for one in fits):
+        return f"{would} -o data.shuffle_buffer={buffer}"
+    if steps >= MIN_STEPS:
+        return f"{would} -o measure.steps={steps}"
+    if both < MIN_STEPS:
+        return "no number of steps fits all points with too few samples: take a smaller batch, or more data"
+    return f"{would} both -o measure.steps={both} and -o data.shuffle_buffer={int(held)}"
+
+
+class _Fitting(NamedTuple):
+    """What fits a point that has too few samples for a cold trial; a buffer is infinite where nothing is mixed."""
+
+    held: float
+    """A buffer that mixes a quarter of a reader's share, or what there is room for."""
+    both: int
+    """The most steps beside it."""
+    steps: int
+    """The most steps beside the buffer that is asked for."""
+    buffer: float
+    """The largest buffer beside the steps that are asked for; below 1 where none fits."""
+
+
+def _fits(point: Point) -> _Fitting:
+    spec, manifest = point.spec, point.manifest
+    assert manifest is not None
+    lanes = spec.data_ranks * spec.data.readers
+    share = storage.format_of(spec.data.format).smallest_lane(manifest, lanes)
+    asked, most = spec.data.shuffle_buffer if storage.mixes(spec.data) else 0, spec.measure.steps
+    steps = most_steps(spec, share - asked, most)
+    if not asked:
+        return _Fitting(math.inf, steps, steps, math.inf)
+    room = share - reader_samples(spec.with_steps(MIN_STEPS))[1]
+    held = min(asked, share // 4, max(1, room))
+    return _Fitting(held, most_steps(spec, share - held, most), steps, share - reader_samples(spec)[1])
 
 
 def _batches_in_words(spec: TrialSpec) -> str:

@@ -29,6 +29,15 @@ def crowded(plan: Plan) -> list[str]:
     return [f"warning: {_named(labels)}: {crowd}; flagged oversubscribed" for crowd, labels in found.items()]
 
 
+def crowding_skipped(plan: Plan) -> list[str]:
+    """The arithmetic of points that are skipped for another reason, and would not have the cores either."""
+    found: dict[str, list[str]] = {}
+    for skipped in plan.skipped:
+        if crowd := crowd_of(plan, skipped.point):
+            found.setdefault(crowd.partition(";")[0], []).append(skipped.point.label)
+    return [f"{_named(labels)}: also {crowd}" for crowd, labels in found.items()]
+
+
 def _named(labels: list[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{len(labels)} points such as {labels[0]}"
 

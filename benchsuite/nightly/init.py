@@ -8,6 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from benchsuite.contract.errors import UserError
+from benchsuite.host.signals import Terminated
 from benchsuite.nightly.measuring import CONFIG, nightly_of
 from benchsuite.nightly.night import git
 from benchsuite.nightly.proposal import propose
@@ -72,8 +73,10 @@ def make(folder: Path, sweep: Path | None, size: Size = Size()) -> list[str]:
         raise UserError(f"{error.filename or folder}: {error.strerror}") from error
     try:
         said = propose(nightly_of(folder / "benchmarks"), size.hours, size.nodes) if size.hours is not None else []
-    except BaseException:
+    except BaseException as stop:
         shutil.rmtree(folder, ignore_errors=True)  # so that the same command may be tried with other hours
+        if isinstance(stop, KeyboardInterrupt | Terminated):
+            stop.args = (f"{folder} was not finished and is removed again: the same command begins anew",)
         raise
     git(folder, "init", "-q")
     git(folder, "add", "-A")

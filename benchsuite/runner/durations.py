@@ -1,13 +1,13 @@
 """How long trials take, by how long they have taken: what ends in time, what is left, what a sweep costs."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from benchsuite.grid.point import Plan, Point
 from benchsuite.results.render.words import counted, duration
-from benchsuite.results.store.outcomes import FINISHED, Ended
+from benchsuite.results.store.outcomes import ALIKE, FINISHED, Ended, alike_of
 
 
 class Durations:
@@ -36,6 +36,10 @@ class Durations:
         """
         return self._taken_s.get(point_id, min(self._taken_s.values(), default=None))
 
+    def has(self, point_id: str) -> bool:
+        """Whether a trial of this very point has told."""
+        return point_id in self._taken_s
+
     def total_s(self, point_ids: Iterable[str]) -> float | None:
         """How long trials of these points take one after another; None where nothing is known yet."""
         found = [self.estimate_s(point) for point in point_ids]
@@ -48,12 +52,20 @@ def point_of(trial_id: str) -> str:
 
 
 def durations_of(outcomes: Iterable[Ended], plan: Plan) -> Durations:
-    """How long the trials of a plan's points and of its sweep have taken, in whichever session of a store."""
-    found, points = Durations(), {point.point_id for point in plan.points}
+    """How long trials of a plan's points, and those of its sweep that are like one of them, have taken in a store."""
+    alike = {alike_of({name: getattr(point.spec, name) for name in ALIKE}) for point in plan.points}
+    return learnt(outcomes, {point.point_id for point in plan.points}, {plan.sweep.name}, alike)
+
+
+def learnt(
+    outcomes: Iterable[Ended], points: Collection[str], sweeps: Collection[str], alike: Collection[tuple[str, ...]]
+) -> Durations:
+    """How long trials of points have taken, and those of sweeps that are alike, in whichever session of a store."""
+    found = Durations()
     for ended in outcomes:
         point = point_of(ended.trial_id)
-        tells = point in points or (ended.sweep == plan.sweep.name and ended.kind == "trial")
-        if tells and ended.status in FINISHED and ended.wall_s is not None:
+        neighbour = ended.sweep in sweeps and ended.kind == "trial" and ended.alike in alike
+        if (point in points or neighbour) and ended.status in FINISHED and ended.wall_s is not None:
             found.learn(point, ended.wall_s)
     return found
 
@@ -83,7 +95,8 @@ def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1, left_s:
     """
     found = cost(points, known)
     if found is not None:
-        return f"about {duration(found.time_s / sweeps)}, {_hours(found.device_s)} device-hours"
+        about = f"about {duration(found.time_s / sweeps)}, {_hours(found.device_s)} device-hours"
+        return about + _guessed({point.point_id for point in points if not known.has(point.point_id)})
     limits_s = [point.spec.measure.timeout_s for point in points]
     most_s = sum(limits_s) / sweeps
     if left_s < most_s:
@@ -92,6 +105,15 @@ def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1, left_s:
     device_s = sum(limit_s * point.spec.ranks for limit_s, point in zip(limits_s, points, strict=True))
     most = f"{duration(most_s)} at most{shared} ({_hours(device_s)} device-hours in all)"
     return f"not known before the first trials; measure.timeout_s allows {most}"
+
+
+def _guessed(points: Collection[str]) -> str:
+    """That points without a trial of their own are taken to last as long as others."""
+    if not points:
+        return ""
+    one = len(points) == 1
+    taken = f"{'it is' if one else 'they are'} taken to last as long as others of this sweep"
+    return f" ({counted(len(points), 'point')} {'has' if one else 'have'} no trial yet: {taken})"
 
 
 def _hours(seconds: float) -> str:

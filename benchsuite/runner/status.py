@@ -18,12 +18,12 @@ from benchsuite.contract.trial_spec import SweepSpec, trial_id
 from benchsuite.grid.expand import expand
 from benchsuite.grid.point import Plan
 from benchsuite.host.machine import this_machine
-from benchsuite.results.store.outcomes import FAILED, FINISHED
+from benchsuite.results.store.outcomes import FAILED, FINISHED, alike_of
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.segments import StoreError
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.claims import CLAIMS, Claim, running
-from benchsuite.runner.durations import Durations, point_of
+from benchsuite.runner.durations import learnt, point_of
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 PLANS = "plans"
@@ -139,7 +139,7 @@ def examine(asked: Mapping[str, str] | None, session: str, store: ResultsStore, 
         failed={record.trial_id: _failed(record) for record in trials if record.status in FAILED},
         running=[_running(name, claim, asked or {}) for name, claim in held.items()],
         waiting=None if waiting is None else len(waiting),
-        rest_s=_rest_s(done, waiting, held),
+        rest_s=_rest_s(trials, waiting, held, store) if done else None,
     )
 
 
@@ -159,14 +159,17 @@ def _running(name: str, claim: Claim, labels: Mapping[str, str]) -> Running:
     return Running(trial, labels.get(trial, trial), str(claim.holder), claim.since, claim.holder.is_gone())
 
 
-def _rest_s(done: Sequence[TrialRecord], waiting: Collection[str] | None, held: Mapping[str, Claim]) -> float | None:
-    """What waits, and half of what is running, shared among the sweeps that are at it."""
-    known = Durations()
-    for record in done:
-        if record.wall_s is not None:
-            known.learn(record.point_id, record.wall_s)
-    waits_s, runs_s = (known.total_s(point_of(name) for name in names) for names in (waiting or (), held))
-    if waiting is None or waits_s is None or runs_s is None or not done:
+def _rest_s(
+    trials: Sequence[TrialRecord], waiting: Collection[str] | None, held: Mapping[str, Claim], store: ResultsStore
+) -> float | None:
+    """What waits, and half of what is running, shared among the sweeps that are at it; as a dry run estimates it."""
+    if waiting is None:
+        return None
+    points = {point_of(name) for name in (*waiting, *held)}
+    alike = {alike_of(record.spec) for record in trials}
+    known = learnt(store.outcomes().values(), points, {record.sweep for record in trials}, alike)
+    waits_s, runs_s = (known.total_s(point_of(name) for name in names) for names in (waiting, held))
+    if waits_s is None or runs_s is None:
         return None
     sweeps = len({(claim.holder.host, claim.holder.pid) for claim in held.values() if not claim.holder.is_gone()})
     return (waits_s + runs_s / 2) / max(1, sweeps)

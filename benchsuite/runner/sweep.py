@@ -342,16 +342,21 @@ def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
 
 def nothing_runs(plan: Plan) -> UserError:
     """The error for a plan whose every point is skipped."""
-    return UserError(f"{plan.sweep.name}: nothing can run: {'; '.join(skipped_in_words(plan))}")
+    told = [*filter(None, [remedy_in_words(plan)]), *skipped_in_words(plan)]
+    return UserError(f"{plan.sweep.name}: nothing can run: {'; '.join(told)}")
+
+
+def remedy_in_words(plan: Plan) -> str:
+    """What would help all points without enough samples; empty where there are none."""
+    few = [skipped.point for skipped in plan.skipped if skipped.reason.startswith(("cold:", "epochs:"))]
+    return what_fits_all(few)
 
 
 def skipped_in_words(plan: Plan) -> list[str]:
-    """What would help all points without enough samples; then each reason to skip, with the points it struck."""
+    """Each reason to skip, with the points it struck."""
     from benchsuite.results.render.tables import points_in_words
 
     reasons: dict[str, list[str]] = {}
     for skipped in plan.skipped:
         reasons.setdefault(skipped.reason, []).append(skipped.point.label)
-    told = [f"{points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]
-    few = [skipped.point for skipped in plan.skipped if skipped.reason.startswith(("cold:", "epochs:"))]
-    return [*filter(None, [what_fits_all(few)]), *told]
+    return [f"{points_in_words(labels)}: {reason}" for reason, labels in reasons.items()]

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from benchsuite.results.compare.metrics import GATED, GATED_OF, Array, Metric
 from benchsuite.results.compare.nights import (
+    PATHS,
+    WITHOUT_IDENTITY,
     Night,
     Point,
     by_sweep,
@@ -25,9 +27,11 @@ from benchsuite.results.compare.nights import (
 from benchsuite.results.compare.sides import filtered
 from benchsuite.results.gate.alarms import MIN_NIGHTS, Alarms, learnt_end, watch
 from benchsuite.results.gate.cause import Cause, cause_of
+from benchsuite.results.render.words import counted
+from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.manifest import publish
 from benchsuite.results.store.nearest import nearest
-from benchsuite.results.store.record import Kind
+from benchsuite.results.store.record import Kind, Record
 from benchsuite.results.store.segments import first_problem, regular_file
 from benchsuite.results.store.store import ResultsStore, StoreError
 
@@ -103,6 +107,8 @@ class Check:
     """Nights until the first of these is judged."""
     reason: str = ""
     """Why nothing could be judged, where there was nothing to judge at all."""
+    replaced: str = ""
+    """Where points of the newest session took the place of earlier ones: how many, and by what settings they differ."""
 
 
 class NothingToCheckError(StoreError):
@@ -136,6 +142,12 @@ def set_baseline(store: ResultsStore, sessions: Sequence[str] = (), dates: str =
     made = Baseline(sessions=chosen, set_at=datetime.now(UTC).isoformat(timespec="seconds"))
     _write(store.path / FILE, made)
     return made.model_dump()
+
+
+def days_of(store: ResultsStore, sessions: Sequence[str]) -> list[str]:
+    """The days on which sessions began, by the clock, each once."""
+    nights = [night for kind in GATED_OF for night in nights_of(store.latest(), kind)]
+    return sorted({night.date[:10] for night in nights if night.session in sessions and night.trials})
 
 
 def doubtful_points(store: ResultsStore, sessions: Sequence[str]) -> list[str]:
@@ -203,6 +215,7 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
         what = "trials" if kind == "trial" else f"records of kind {kind}"
         raise StoreError(f"the baseline's sessions {told} have no ok {what} in {store.path}")
     points = {key for night in reference for key in night.trials}
+    replaced = _replaced(nights, reference) if session in ("", "latest") else ""
     nights = [
         night
         for night in without_unknown_skips(nights, reference)
@@ -210,10 +223,46 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
     ]
     parts = _parts(_until(nights, session) if session else nights, pinned)
     if not any(part.later for part in parts):
-        raise NothingNewerError(
-            f"no session with points of the baseline is newer than it ({reference[-1].session}): nothing to check"
-        )
-    return _check(parts, GATED_OF[kind], alone=bool(session))
+        none = f"no session with points of the baseline is newer than it ({reference[-1].session}): nothing to check"
+        raise NothingNewerError(replaced or none)
+    return replace(_check(parts, GATED_OF[kind], alone=bool(session)), replaced=replaced)
+
+
+MOST_SETTINGS, MOST_VALUES = 3, 4
+"""More settings that differ, or values of one, are not told."""
+NO_IDENTITY = {*(f"data.{name}" for name in PATHS), *(f"measure.{name}" for name in WITHOUT_IDENTITY)}
+
+
+def _replaced(nights: Sequence[Night], reference: Sequence[Night]) -> str:
+    """How many points of the newest session are new, how many of its sweeps are gone, and what differs."""
+    newest, known = nights[-1], {key for night in reference for key in night.trials}
+    ran = {key: trials[-1] for key, trials in newest.trials.items()} | {**newest.failed}
+    before = {key: trials[-1] for night in nights[:-1] for key, trials in night.trials.items() if key in known}
+    sweeps = {record.sweep for record in ran.values()}
+    new = [record for key, record in ran.items() if key not in known]
+    lost = {key: one for key, one in before.items() if key not in ran and one.sweep in sweeps}
+    gone = {key: one for key, one in lost.items() if (one.sweep, one.label) not in newest.skipped}
+    if newest in reference or not new or not gone:
+        return ""
+    since = next(night.session for night in reversed(nights) if gone.keys() & night.trials.keys())
+    appeared = f"{counted(len(new), 'point')} {'is' if len(new) == 1 else 'are'} new"
+    head = f"{appeared} and {len(gone)} {'is' if len(gone) == 1 else 'are'} gone since {since}"
+    rule = "a changed setting makes a new point, which is compared with no night before the change"
+    return f"{head}: {_differing([*gone.values()], new)}; {rule}"
+
+
+def _differing(gone: Sequence[Record], new: Sequence[Record]) -> str:
+    """The settings that none of the new points has as one that is gone, where they are few."""
+    sides = [[flatten("", record.spec) for record in some] for some in (gone, new)]
+    told = []
+    for name in dict.fromkeys(name for side in sides for spec in side for name in spec):
+        before, now = ({str(spec.get(name)) for spec in side} for side in sides)
+        if name not in NO_IDENTITY and not before & now and len(before | now) <= MOST_VALUES:
+            told.append(f"{name} ({' and '.join(sorted(before))}, now {' and '.join(sorted(now))})")
+    if not told:
+        ids = ({(record.dataset or {}).get("dataset_id") for record in some} for some in (gone, new))
+        return "they read another dataset" if not set.intersection(*ids) else "they differ in their settings"
+    return f"they differ in {', '.join(told)}" if len(told) <= MOST_SETTINGS else f"they differ in {len(told)} settings"
 
 
 def _pinned(store: ResultsStore, nights: Sequence[Night]) -> set[str]:

@@ -163,7 +163,8 @@ def check_lines(check: Check) -> list[str]:
         ("sweep not run since the baseline", check.not_run),
         ("far outside its nights, one night so far", check.far),
     )
-    return [*lines, *(f"  {what}: {', '.join(labels)}" for what, labels in notes if labels)]
+    told = [f"  {what}: {', '.join(labels)}" for what, labels in notes if labels]
+    return [*lines, *told, *([f"  {check.replaced}"] if check.replaced else [])]
 
 
 def regression_lines(found: Regression) -> list[str]:

@@ -1,15 +1,18 @@
 """How the last attempt at each trial ended, of stores with many records: read without keeping them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Manifest
 from benchsuite.results.store.segments import Passed, Stored
 from benchsuite.results.store.snapshot import ROWS_AT_ONCE, all_lines, read_whole, recorded
 
 PROFILE = "spec.measure.profile"
+ALIKE = ("workload", "variant", "device", "world_size")
+"""Settings in which trials must be alike for one's time to stand for another's."""
 FIELDS = ("trial_id", "status", "finished_at", "reason", PROFILE, "kind", "sweep", "wall_s")
 FAILED = frozenset({"failed", "oom", "timeout"})
 """Trials that ended so may be run again in their session, where `retry` asks for it."""
@@ -30,6 +33,8 @@ class Ended:
     kind: str = "trial"
     sweep: str = ""
     wall_s: float | None = None
+    alike: tuple[str, ...] = ()
+    """Its values of ALIKE."""
 
 
 def outcomes(store: Path) -> tuple[dict[str, Ended], Sequence[Passed], str | None]:
@@ -52,7 +57,12 @@ def _ended(line: Stored) -> Ended:
     record = line.record
     profile = (record.spec.get("measure") or {}).get("profile")
     ended = record.trial_id, record.status, record.finished_at, record.reason, profile
-    return Ended(*ended, record.kind, record.sweep, record.wall_s)
+    return Ended(*ended, record.kind, record.sweep, record.wall_s, alike_of(record.spec))
+
+
+def alike_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """A spec's values of ALIKE."""
+    return tuple(str(spec.get(name)) for name in ALIKE)
 
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
@@ -68,10 +78,11 @@ def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
             for part in manifest.parts:
                 path = literal(str(store / PARQUET / part.file))
                 wanted = ", ".join(
-                    quoted(name) if part.columns.get(name, "null") != "null" else "NULL" for name in FIELDS
+                    quoted(name) if part.columns.get(name, "null") != "null" else "NULL"
+                    for name in (*FIELDS, *(f"spec.{name}" for name in ALIKE))
                 )
                 rows = connection.execute(f"SELECT {wanted} FROM read_parquet({path})")
                 while some := rows.fetchmany(ROWS_AT_ONCE):
-                    yield from (Ended(*row) for row in some)
+                    yield from (Ended(*(*row[: -len(ALIKE)], tuple(map(str, row[-len(ALIKE) :])))) for row in some)
     except (duckdb.Error, UnicodeError) as error:
         raise DamagedPartsError(store, error) from error

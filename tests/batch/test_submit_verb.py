@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from benchsuite.batch.submit import cores_notes
+from benchsuite.contract.trial_spec import SweepSpec, parse_trial
+from benchsuite.grid.point import Plan, Point
+from benchsuite.host.site import JobSpec
 from tests.batch.test_submit import Run, calls, command, directives, in_folder, programs
 from tests.helpers.madejobs import SWEEP
 from tests.planted import KINDS, NEEDS_ROOT, plant
@@ -131,6 +135,41 @@ class TestVerb:
         said = "warning: no --time: the cluster's default ends the job"
         assert run_cli(*words, "--mode", "per-world-size")[2].count(said) == 1
         assert said not in run_cli(*words, "--time", "01:00:00")[2]
+
+    @pytest.mark.parametrize(
+        ("scheduler", "asked", "base", "said"),
+        [
+            (
+                "slurm",
+                {},
+                {},
+                "Slurm's default, 1 core on most sites; the trials have up to 1 thread and 3 loader workers",
+            ),
+            ("slurm", {}, {"threads_per_rank": 2}, "2 threads and 3 loader workers: give --cpus-per-rank 5"),
+            ("pbs", {}, {}, "a rank has 1 core; the trials have up to 1 thread and 3 loader workers: give"),
+            ("slurm", {}, {"data": {"num_workers": 0}}, ""),
+            ("slurm", {"cpus_per_rank": 2}, {}, ""),
+            ("slurm", {"options": {"exclusive": None}}, {}, ""),
+            ("kubernetes", {}, {}, ""),
+        ],
+    )
+    def test_the_cores_of_a_rank_are_told_where_nobody_gives_them(
+        self, scheduler: Any, asked: dict[str, Any], base: dict[str, Any], said: str
+    ):
+        data = {"source": "storage", "root": "/d", "format": "files", "num_workers": 3, **base.get("data", {})}
+        spec = parse_trial({"workload": "resnet50", "batch_size": 4, **base, "data": data})
+        plan = Plan(SweepSpec(name="s", base=base), [Point(spec, "p", None, None, {})], [], 0)
+        notes = cores_notes(scheduler, JobSpec(**asked), plan)
+        assert bool(notes) == bool(said) and said in "".join(notes)
+
+    def test_threads_of_jobs_per_world_size_are_told(self, run_cli: Run):
+        words = ("submit", "slurm", "mine.yaml", "--dry-run", "--mode", "per-world-size")
+        said = "note: no threads_per_rank: every job has "
+        assert said in run_cli(*words)[2]
+        for given in (["-o", "threads_per_rank=2"], ["--cpus-per-rank", "2"]):
+            assert said not in run_cli(*words, *given)[2]
+        code, _, err = run_cli(*words, "--nodes", "1")
+        assert code == 2 and err.endswith("world_size and --ranks-per-node: leave --nodes out\n")
 
     @pytest.mark.parametrize(
         ("arguments", "nodes", "ranks", "why"),

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from benchsuite.cli import gate
-from benchsuite.contract.exit_codes import REGRESSION
+from benchsuite.contract.exit_codes import REGRESSION, SOME_FAILED
 from benchsuite.results.report import compare as report
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
@@ -36,7 +36,7 @@ def nightly(tmp_path: Path, run_cli: Run) -> ResultsStore:
     dates = f"{night_name(0)}..{night_name(29)}"
     code, out, err = run_cli("baseline", "set", "--date", dates, "--store", store.path)
     assert (code, err) == (0, "")
-    assert out == f"baseline of {store.path}: 30 sessions, {night_name(0)} to {night_name(29)}\n"
+    assert out == f"baseline of {store.path}: 30 sessions ({night_name(0)} to {night_name(29)})\n"
     return store
 
 
@@ -227,6 +227,28 @@ class TestCheck:
         found = json.loads(run_cli("check", "--store", store.path, "--format", "json")[1])
         assert found["regression"] is False and "is newer than it" in found["reason"]
 
+    @pytest.mark.parametrize("set_by_hand", [False, True])
+    @pytest.mark.parametrize("num_points", [1, 2])
+    def test_a_changed_setting_is_a_new_point(
+        self, run_cli: Run, tmp_path: Path, num_points: int, set_by_hand: bool
+    ) -> None:
+        def slower_device(night: int, point: int) -> Mapping[str, Any]:
+            device = "emulated:250ms" if night == 2 and point == 0 else "emulated:100ms"
+            spec = {"workload": "resnet50", "batch_size": 8 + point, "device": device}
+            return {"spec": spec, "point_id": f"{device}{point}"}
+
+        store = fill(tmp_path / "store", 3, num_points=num_points, change=slower_device)
+        if set_by_hand:
+            run_cli("baseline", "set", "--date", f"{night_name(0)}..{night_name(1)}", "--store", store.path)
+        code, out, err = run_cli("check", "--store", store.path)
+        assert (code, err) == (4 if num_points == 1 else SOME_FAILED, "")
+        assert (
+            f"1 point is new and 1 is gone since {night_name(1)}: they differ in device (emulated:100ms, now "
+            "emulated:250ms); a changed setting makes a new point, which is compared with no night before the change\n"
+        ) in out
+        found = json.loads(run_cli("check", "--store", store.path, "--format", "json")[1])
+        assert (found["reason"] if num_points == 1 else found["replaced"]).startswith("1 point is new")
+
     @pytest.mark.parametrize("verb", [["check"], ["baseline", "show"]])
     def test_no_store(self, run_cli: Run, tmp_path: Path, verb: list[str]):
         code, out, err = run_cli(*verb, "--store", tmp_path / "nosuch")
@@ -302,9 +324,18 @@ class TestChoices:
 class TestBaseline:
     def test_show(self, run_cli: Run, nightly: ResultsStore):
         code, out, _ = run_cli("baseline", "show", "--store", nightly.path)
-        assert code == 0 and f"30 sessions, {night_name(0)} to {night_name(29)}" in out
+        assert code == 0 and f"30 sessions ({night_name(0)} to {night_name(29)})" in out
         found = json.loads(run_cli("baseline", "show", "--store", nightly.path, "--format", "json")[1])
         assert len(found["sessions"]) == 30 and found["schema_version"] == 1
+
+    def test_days_that_are_not_the_sessions_names_are_told(self, run_cli: Run, tmp_path: Path):
+        store = ResultsStore(tmp_path / "store")
+        for night in range(3):
+            name, moment = f"2026-11-{27 + night}", f"2026-11-27T0{night}:00:00.000000+00:00"
+            store.append(trial(0, 0, 0, 0.0, session=name, record_id=name, trial_id=f"a.{name}.0", started_at=moment))
+        code, out, _ = run_cli("baseline", "set", "--date", "2026-11-27..2026-11-28", "--store", store.path)
+        told = "3 sessions (2026-11-27, 2026-11-28, 2026-11-29), measured on 2026-11-27"
+        assert (code, out) == (0, f"baseline of {store.path}: {told}\n")
 
     def test_a_session_that_is_not_there(self, run_cli: Run, nightly: ResultsStore):
         code, _, err = run_cli("baseline", "set", "--session", "tonight", "--store", nightly.path)

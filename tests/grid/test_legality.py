@@ -162,9 +162,8 @@ class TestSkipping:
         found = plan(base, grid=axes)
         assert len(found.skipped) == 4
         told = what_fits_all([skipped.point for skipped in found.skipped])
-        settings = re.fullmatch(
-            r"all of these points would run with -o measure\.steps=(\d+) -o data\.shuffle_buffer=(\d+)", told
-        )
+        all_run = "all points with too few samples would run with"
+        settings = re.fullmatch(rf"{all_run} both -o measure\.steps=(\d+) and -o data\.shuffle_buffer=(\d+)", told)
         assert settings is not None, told
         steps, buffer = map(int, settings.groups())
         data = base["data"] | {"shuffle_buffer": buffer}
@@ -172,6 +171,21 @@ class TestSkipping:
         assert len(again.points) == 4, reasons(again)
         large = plan(base | {"batch_size": 64}, grid=axes)
         assert "a smaller batch, or more data" in what_fits_all([skipped.point for skipped in large.skipped])
+
+    @pytest.mark.parametrize(
+        ("buffer", "steps", "batches", "setting"),
+        [(60, 2, [1, 2], "data.shuffle_buffer=28"), (6, 8, [1, 4], "measure.steps=4")],
+    )
+    def test_what_runs_all_is_what_the_points_are_told(
+        self, dataset_root: Path, buffer: int, steps: int, batches: list[int], setting: str
+    ):
+        """One setting does, and of those that each point is told it is the least."""
+        base = storage_base(dataset_root, shuffle_buffer=buffer) | {"measure": {"steps": steps, "warmup_steps": 1}}
+        found = plan(base, grid={"data.format": ["webdataset"], "batch_size": batches})
+        told = what_fits_all([skipped.point for skipped in found.skipped])
+        assert told == f"all points with too few samples would run with -o {setting}", reasons(found)
+        name, _, value = setting.partition("=")
+        assert any(f"{name} {value} or " in reason for reason in reasons(found))
 
     def test_cold_counts_whole_shards(self, dataset_root: Path):
         """Of 12 shards of 8 samples, one of 5 readers gets only two: 16 samples, where 96 / 5 would be 19."""

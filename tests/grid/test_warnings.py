@@ -9,7 +9,7 @@ import pytest
 
 from benchsuite.cli import trial
 from benchsuite.contract.errors import UserError
-from benchsuite.grid.warnings import fitting_in_memory
+from benchsuite.grid.warnings import crowding_skipped, fitting_in_memory
 from benchsuite.host.machine import Machine
 from benchsuite.runner import single_trial
 from tests.helpers.made import made_spec
@@ -77,3 +77,10 @@ def test_a_single_trial_warns_too(
     file.write_text(f"workload: resnet50\nvariant: tiny\nbatch_size: 2\ndata: {data}\nmeasure: {{steps: 4}}\n")
     _, _, err = run_cli("trial", file)
     assert "x the memory of the node" in err and "5 GB would not" in err and "no further" in err
+
+
+def test_ranks_of_skipped_points_that_the_cores_are_too_few_for() -> None:
+    """Points are skipped for their data; that their ranks have no cores either is told once."""
+    skipped = [SimpleNamespace(point=SimpleNamespace(spec=point(GB, 64).spec, label=name)) for name in "ab"]
+    plan: Any = SimpleNamespace(machine=Machine(cores=2, cuda_devices=0), skipped=skipped)
+    assert crowding_skipped(plan) == ["2 points such as a: also 64 ranks x 1 thread > 2 cores"]

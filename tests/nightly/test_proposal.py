@@ -8,7 +8,9 @@ import pytest
 import yaml
 
 from benchsuite.contract.errors import UserError
+from benchsuite.grid.point import Point
 from benchsuite.host.machine import this_machine
+from benchsuite.host.signals import Terminated
 from benchsuite.nightly import init, proposal
 
 BASE = {"workload": "bert", "variant": "nano", "batch_size": 2, "data": {"source": "synthetic"}, "device": "cpu"}
@@ -107,3 +109,16 @@ def test_history_is_asked_first(
     monkeypatch.setattr(proposal, "_tried_s", lambda _point: pytest.fail("nothing need be tried"))
     (head, *_) = init.make(tmp_path / "nights", file, init.Size(1.0))
     assert f"by what trials in {store} took" in head
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, Terminated])
+def test_one_that_is_stopped_leaves_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: type[BaseException]
+) -> None:
+    def stopped(_point: Point) -> float:
+        raise stop
+
+    monkeypatch.setattr(proposal, "_tried_s", stopped)
+    with pytest.raises(stop, match="nights was not finished and is removed again: the same command begins anew"):
+        proposed(tmp_path, 33)
+    assert not (tmp_path / "nights").exists()

@@ -10,6 +10,7 @@ import yaml
 
 from benchsuite.cli import sweep
 from benchsuite.contract.errors import UserError
+from benchsuite.host.machine import this_machine
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import Claims, Holding
@@ -136,7 +137,9 @@ def test_a_sweep_that_can_start_nothing_is_not_to_be_queued_again(
     file, store = tmp_path / "s.yaml", ResultsStore(tmp_path / "store")
     base = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "measure": {"repeats": 1}}
     file.write_text(yaml.safe_dump({"name": "s", "base": base, "grid": {"batch_size": [1, 2]}}))
-    store.append(made_record(1, trial_id="other.before.0", sweep="s", session="before", wall_s=taken_s))
+    device = "cuda" if this_machine().cuda_devices else "cpu"
+    alike = {"workload": "resnet50", "variant": "tiny", "device": device, "world_size": 1}
+    store.append(made_record(1, trial_id="other.before.0", sweep="s", session="before", wall_s=taken_s, spec=alike))
     launcher = Rehearsal()
     monkeypatch.setattr(sweep, "load_launcher", lambda name: launcher)
     found, _, err = run_cli("sweep", file, "--store", store.path, "--until", left)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchsuite.results.store.outcomes import Ended
+from benchsuite.results.store.outcomes import Ended, alike_of
 from benchsuite.runner.durations import Durations, cost, durations_of, in_words
 from tests.runner.test_sweep import made_plan
 
@@ -34,6 +34,7 @@ def test_where_nothing_is_known_nothing_is_told() -> None:
 def test_only_trials_of_the_plans_points_or_its_sweep_that_ran_tell_how_long_one_takes() -> None:
     plan = made_plan()
     first, second = (point.point_id for point in plan.points)
+    alike = alike_of(plan.points[0].spec.model_dump())
     ended = [
         Ended(f"{first}.first.0", "ok", "", wall_s=20.0, sweep="other"),
         Ended(f"{first}.second.1", "timeout", "", wall_s=30.0),
@@ -42,7 +43,8 @@ def test_only_trials_of_the_plans_points_or_its_sweep_that_ran_tell_how_long_one
         Ended("d.first.0", "skipped", "", wall_s=0.0, sweep="s"),
         Ended("e.first.0", "interrupted", "", wall_s=1.0, sweep="s"),
         Ended("f.first.0", "ok", "", sweep="s"),
-        Ended("g.first.0", "ok", "", wall_s=40.0, sweep="s"),
+        Ended("g.first.0", "ok", "", wall_s=40.0, sweep="s", alike=alike),
+        Ended("h.first.0", "ok", "", wall_s=70000.0, sweep="s", alike=("bert", *alike[1:])),
     ]
     known = durations_of(ended, plan)
     assert [known.estimate_s(point) for point in (first, second, "b", "c", "g")] == [30.0, 35.0, 35.0, 35.0, 40.0]
@@ -54,6 +56,9 @@ def test_what_a_sweep_costs() -> None:
     found = cost([first, second, second], known)
     assert found is not None and (found.time_s, found.device_s) == (12600.0, 12600.0)
     assert in_words([first, second, second], known) == "about 3.5 h, 3.5 device-hours"
+    some = in_words([first, first], learned(b=60.0))
+    assert some.startswith("about 2 min, ")
+    assert some.endswith("(1 point has no trial yet: it is taken to last as long as others of this sweep)")
     assert in_words([first] * 246, known).endswith("120 device-hours")
     assert in_words([first, second, second], known, sweeps=3) == "about 70 min, 3.5 device-hours"
 

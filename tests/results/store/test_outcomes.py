@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite.results.store.outcomes import Ended
+from benchsuite.results.store.outcomes import Ended, alike_of
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
@@ -50,6 +50,7 @@ def test_the_last_attempt_of_each_trial(tmp_path: Path, compacted: int) -> None:
             record.kind,
             record.sweep,
             record.wall_s,
+            alike_of(record.spec),
         )
         for record in ResultsStore(path).latest()
     ]
