@@ -52,7 +52,7 @@ def compare(
     filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
     differing = apart(a, b, [*one, *other]) if filters else {}
     names = [name for name in metrics.split(",") if name] or DEFAULT_OF[kind]
-    found = compared(one, other, chosen(names), differing)
+    found = compared(one, other, chosen(names), differing, (a, b) if filters else None)
     for one_store in {of_side.path: of_side for of_side in stores}.values():
         warn_of_damage(one_store)
     rows = report.comparison_rows(found)

@@ -26,7 +26,11 @@ SWEEP = "watch"
 QUESTION = "What holds the watched loops back?"
 UTILIZATION = "1 - share of the step that waits for input; not AU, which needs ceiling='replay'"
 UTILIZATION_REPLAYED = "AU: step time on batches seen before / step time, in blocks side by side"
+UNNAMED_DATA = 'from storage: not known without data="FOLDER", where the samples lie'
 PRINTED = {"other": "rest of the loop body"}
+OTHERS_LOAD = (
+    "this loop's body includes waiting for another watched loader, {:.0%} of the step: its own answer tells why"
+)
 HIDDEN_SHARE = 0.005
 """A marked part that is less of the step is not printed."""
 HELD = {
@@ -57,6 +61,8 @@ class Told:
     device: str = "cpu"
     num_passes: int = 1
     num_uncounted: int = 0
+    others_load_share: float = 0.0
+    """Share of the steps in which another watched loop of this thread waited for its input."""
 
 
 def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
@@ -145,10 +151,11 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
         f"-> {_held(found)}: {found['bottleneck_evidence']}.",
         *([f"   What may help: {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
         *_table(found),
-        _rates(found),
+        _rates(found, names_data=told.reads_counted is not None),
         f"utilization {found['utilization']:.2f} = {found['utilization_is']}",
         *_own(found),
         *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
+        *([OTHERS_LOAD.format(told.others_load_share)] if told.others_load_share >= HIDDEN_SHARE else []),
         *([f"{told.num_replayed} steps were trained on batches seen before"] if told.num_replayed else []),
     ]
 
@@ -192,13 +199,14 @@ def _table(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _rates(found: Mapping[str, Any]) -> str:
-    """Samples and bytes per second, as far as they are known."""
+def _rates(found: Mapping[str, Any], names_data: bool = True) -> str:
+    """Samples and bytes per second, as far as they are known; `names_data`: the watch was told where samples lie."""
     rate, read, stored = (found[name] for name in ("samples_per_s", "read_call_bytes_per_s", "storage_bytes_per_s"))
     parts = [f"{1 / found['step_s_mean']:.1f} steps/s" if rate is None else f"{rate:,.0f} samples/s"]
     if read is not None:
         parts.append(f"{read / 1e6:,.1f} MB/s asked for in read calls")
-    parts.append("from storage: not known here" if stored is None else f"{stored / 1e6:,.1f} MB/s from storage")
+    unknown = "from storage: not known here" if names_data else UNNAMED_DATA
+    parts.append(unknown if stored is None else f"{stored / 1e6:,.1f} MB/s from storage")
     return " · ".join(parts)
 
 

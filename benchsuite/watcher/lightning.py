@@ -27,10 +27,13 @@ class WatchCallback(Callback):
         """Gradients are there, exchanged under DDP."""
         self._watch.mark("backward")
 
-    def on_train_batch_end(self, *_: Any) -> None:
-        """Weights have changed."""
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """Weights have changed. Lightning does not ask for more after the last batch: validation may follow it."""
         self._watch.mark("optimizer")
+        if trainer.is_last_batch:
+            self._watch._ending.loop.pause()
 
     def on_train_end(self, *_: Any) -> None:
-        """Print what holds the loop back."""
+        """Print what holds the loop back; training may also end before a pass does."""
+        self._watch._ending.loop.pause()
         self._watch.close()

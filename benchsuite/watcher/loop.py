@@ -5,6 +5,7 @@ which counters are read; what lies between two passes (validation, checkpoints) 
 """
 
 import itertools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -177,6 +178,10 @@ class RowCounter:
             return None
 
 
+_in_their_bodies: "dict[Loop, int]" = {}
+"""Loops whose batch is being trained on, each with the thread that it gave the batch to."""
+
+
 class Loop:
     """Passes over a loader and what was measured in them."""
 
@@ -194,6 +199,8 @@ class Loop:
         self.first_batch_s: float | None = None
         self.refill_s = 0.0
         """Loads of the first steps of later passes."""
+        self.others_load_s = 0.0
+        """Seconds of this one's steps in which another watched loop waited for its input."""
         self.loads, self.feeders = LoadTimes(), Feeders()
         self._kinds, self._rows, self._find_stamps, self._keeps = kinds, rows, stamps, keeps_batch
         self._waiting: str | None = None
@@ -220,6 +227,7 @@ class Loop:
                 if kind not in REPLAYED:
                     if kind in COUNTED:
                         self.loads.begin()
+                    asked_s = time.perf_counter()
                     try:
                         held = [next(iterator)]
                     except StopIteration:
@@ -227,15 +235,19 @@ class Loop:
                         return
                     if kind in COUNTED:
                         self.loads.end()
+                    self._tell_others(time.perf_counter() - asked_s)
                 self._loaded(held[0])
                 if began_s is not None:
                     self.first_batch_s = self.first_batch_s or time.perf_counter() - began_s
                     began_s = None
                     self._find_feeders(iterator, before)
+                _in_their_bodies[self] = threading.get_ident()
                 yield held[0] if self._keeps else held.pop()
+                del _in_their_bodies[self]
                 self._end_step(kind)
                 kind = self._enter(self._next_kind(bool(held)))
         finally:
+            _in_their_bodies.pop(self, None)
             self._close_window()
             self.loads.close()
             self._names, self._times = [], []
@@ -245,6 +257,10 @@ class Loop:
         if self._times:
             self._names.append(part)
             self._times.append(self.stamps.now())
+
+    def pause(self) -> None:
+        """Count no longer what the kernel counts: until the next step begins, what runs is none of the loop's."""
+        self._close_window()
 
     def finish(self) -> None:
         """Read what the device has still to come to; where it has failed, those steps are lost."""
@@ -280,8 +296,15 @@ class Loop:
     def _close_window(self) -> None:
         if self._window is not None:
             self.readers.look()
-            self.counted.add(self._window, _reading(self.loads))
+            self._add_window()
             self._window = None
+
+    def _add_window(self) -> None:
+        """Add what was counted up to now; the next window begins here."""
+        if self._window is not None:
+            now = _reading(self.loads)
+            self.counted.add(self._window, now)
+            self._window = now
 
     def _loaded(self, batch: Any) -> None:
         self._names.append("load")
@@ -306,7 +329,14 @@ class Loop:
             self.readers.look(counts=kind in COUNTED)
             self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
             self._fold()
+            self._add_window()  # an iterator that is still held when the watch ends closes none
             self._times = [] if kind == "uncounted" else [self.stamps.now()]
+
+    def _tell_others(self, seconds: float) -> None:
+        """Say to each loop in whose counted step this thread is that so much of its body was this loop's load."""
+        for other, thread in [*_in_their_bodies.items()] if _in_their_bodies else ():
+            if thread == threading.get_ident() and other._window is not None:
+                other.others_load_s += seconds
 
     def _find_feeders(self, iterator: object, before: Living) -> None:
         self.feeders = feeders(iterator, before, self.feeders)

@@ -12,7 +12,7 @@ import resource
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import repeat
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
 from benchsuite.analysis.record_builder import Measuring
-from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.errors import UserError, refuse, shown
 from benchsuite.contract.rank_samples import PARTS, RankSamples
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
@@ -43,7 +43,7 @@ UNKNOWN_QUEUE = 8
 """Batches that a loader may hold ready where it does not say."""
 CALIBRATION_STEPS = 1000
 WRITTEN = "written"
-WITH_A_FRAMEWORK = "where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
+WITH_ACCELERATE = "; where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -83,6 +83,7 @@ class Ending:
     store: ResultsStore | None
     quiet: bool
     queue_batches: int | None
+    warmup_steps: int
     ranks: Ranks = field(default_factory=Ranks)
     pid: int = field(default_factory=os.getpid)
     cut_short_by: str | None = None
@@ -107,7 +108,8 @@ class Ending:
     def _never_iterated(self) -> None:
         """Say that nothing was watched: a framework may have made a loader of its own of the one that was given."""
         if not self.quiet and _uncaught() is None:
-            _say([f"warning: benchsuite.watch: {self.begun.label}: the loader was never iterated; {WITH_A_FRAMEWORK}"])
+            hint = WITH_ACCELERATE if "accelerate" in sys.modules else ""
+            _say([f"warning: benchsuite.watch: {self.begun.label}: the loader was never iterated{hint}"])
 
     def _conclude(self) -> None:
         self.cut_short_by = self.cut_short_by or _uncaught()
@@ -118,7 +120,7 @@ class Ending:
         self.figures = figures(counted, told) if counted else {}
         if ranks is None:
             return
-        reason = None if counted else f"no step counted: {told.num_uncounted} steps ended, all of them warm-up"
+        reason = None if counted else self._why_none(told.num_uncounted)
         noted = caveats(counted, told) if counted else []
         self.record = record_of(self.begun, self.data, self.figures, noted, reason, len(ranks), told.device)
         where = self._stored(self.record, ranks)
@@ -126,6 +128,11 @@ class Ending:
             _say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
         if where is not None and not (self.quiet and where.startswith(WRITTEN)):
             _say([where])
+
+    def _why_none(self, num_uncounted: int) -> str:
+        """Why no step counted, and what to change."""
+        hint = f" (warmup_steps={self.warmup_steps}); train more steps, or give a smaller warmup_steps="
+        return f"no step counted: {num_uncounted} steps ended, all of them warm-up{hint if self.warmup_steps else ''}"
 
     def _stored(self, record: TrialRecord, ranks: list[RankSamples]) -> str | None:
         """Append the record, where there is a store; a line that says where it is, or why it is not stored."""
@@ -154,6 +161,7 @@ class Ending:
             loop.stamps.device,
             loop.num_passes,
             loop.num_uncounted,
+            loop.others_load_s / (loop.steps.seconds or 1.0),
         )
 
     def mine(self) -> RankSamples:
@@ -344,6 +352,8 @@ def watch(
         UserError: an argument is not allowed.
         StoreError: the store cannot be written, but for a full disk: that is a warning, and tried again at the end.
     """
+    _check_loader(loader)
+    _check_names({"store": store, "data": data}, {"name": name, "session": session})
     _check(device, batch_size, warmup_steps, ceiling, data)
     queue = queue_of(loader)
     if warmup_steps is None:
@@ -364,7 +374,7 @@ def watch(
         keeps_batch=ceiling is not None,
     )
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
-    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue)
+    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue, warmup_steps)
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 
 
@@ -388,6 +398,8 @@ def _check(
     """Refuse arguments that mean nothing."""
     if device is not None and device.partition(":")[0] not in ("cpu", "cuda"):
         raise refuse("device", device, ("cpu", "cuda", "cuda:N"))
+    if device is not None and device != "cpu":
+        _check_cuda(device)
     if ceiling not in (None, "replay"):
         raise refuse("ceiling", ceiling, ("replay",))
     if data is not None and not Path(data).exists():
@@ -397,6 +409,36 @@ def _check(
             raise UserError(f"{what} {value!r}: a {type(value).__name__}; allowed: a whole number, at least {least}")
         if value is not None and value < least:
             raise UserError(f"{what} {value}: at least {least}")
+
+
+def _check_loader(loader: object) -> None:
+    """Refuse what is watched already, and what cannot be iterated; nothing is iterated yet, as that starts workers."""
+    if isinstance(loader, Watched):
+        raise UserError("loader: it is watched already; iterate over it as it is, or watch its .loader")
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise UserError(f"loader {shown(loader)}: a {type(loader).__name__}; allowed: an iterable of batches")
+
+
+def _check_names(paths: Mapping[str, object], texts: Mapping[str, object]) -> None:
+    """Refuse what is no path, and what is no text; `session` has a default, the others may be None."""
+    for what, value in paths.items():
+        if value is not None and not isinstance(value, str | os.PathLike):
+            raise UserError(f"{what} {shown(value)}: a {type(value).__name__}; allowed: one path")
+    for what, value in texts.items():
+        if not isinstance(value, str) and (value is not None or what == "session"):
+            raise UserError(f"{what} {shown(value)}: a {type(value).__name__}; allowed: a text")
+
+
+def _check_cuda(device: str) -> None:
+    """Refuse a CUDA device that is not there, before the training meets it."""
+    cuda: Any = None
+    with suppress(ModuleNotFoundError):
+        from torch import cuda
+    if cuda is None or not cuda.is_available():
+        raise UserError(f"device {device!r}: CUDA is not available here; allowed: cpu, or leave it out")
+    number, count = device.partition(":")[2], cuda.device_count()
+    if ":" in device and (not number.isdecimal() or int(number) >= count):
+        raise UserError(f"device {device!r}: allowed: cpu, cuda, or cuda:N with N from 0 to {count - 1}")
 
 
 def _is_whole(value: object) -> bool:

@@ -8,7 +8,8 @@ independent: so where a side has several sessions, their medians are the values.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
@@ -20,6 +21,8 @@ from benchsuite.results.compare.environments import Difference, differences
 from benchsuite.results.compare.metrics import Metric
 from benchsuite.results.compare.nights import (
     NO_RESULT,
+    PATHS,
+    WITHOUT_IDENTITY,
     counting,
     doubtful,
     is_result,
@@ -30,6 +33,7 @@ from benchsuite.results.compare.nights import (
     was_resized,
 )
 from benchsuite.results.render.tables import is_missing
+from benchsuite.results.store.frames import row
 from benchsuite.results.store.record import Record
 from benchsuite.results.store.store import StoreError
 
@@ -42,6 +46,9 @@ PATH = "spec.path"
 """What `probe storage` measured: two paths may be chosen to be compared."""
 OF_A_PATH, STORED_ON = ("spec.access",), ("data.file_system",)
 """What then may differ, too: how a file system lets itself be read, and which it is."""
+MAX_SETTINGS_TOLD = 3
+"""Settings that an error names, and values of each."""
+UNIMPORTANT = {*(f"spec.data.{name}" for name in PATHS), *(f"spec.measure.{name}" for name in WITHOUT_IDENTITY)}
 
 
 @dataclass(frozen=True)
@@ -100,10 +107,12 @@ def compare(
     other: Sequence[Record],
     metrics: Sequence[Metric],
     apart: Mapping[str, tuple[str, str]] | None = None,
+    asked: tuple[str, str] | None = None,
 ) -> Comparison:
     """Compare the trials of B (`other`) with those of A on the points that both have.
 
     `apart`: columns of the spec (`spec.data.format`) in which they are to differ; points match on all else.
+    `asked`: the filters over one store that chose A and B; without them an error gives none that would do better.
 
     Raises:
         StoreError: identity facts of their environments differ, or no point can be compared.
@@ -117,7 +126,7 @@ def compare(
     if not both:
         raise StoreError(
             f"A has {len(first)} points and B {len(second)}, and none is in both; points match on their whole spec "
-            "without its paths, and on the dataset's id"
+            f"without its paths, and on the dataset's id{_differing(one, other, asked)}"
         )
     differing = _environments([first[key] for key in both], [second[key] for key in both])
     forbidden = [found for found in differing if found.identity and not (PATH in left_out and found.fact in STORED_ON)]
@@ -143,6 +152,38 @@ def _by_point(records: Sequence[Record], apart: Sequence[str]) -> dict[str, list
         if "traced" not in record.caveats:
             found.setdefault(key_without(record, apart) if apart else point_key(record), []).append(record)
     return found
+
+
+def _differing(one: Sequence[Record], other: Sequence[Record], asked: tuple[str, str] | None) -> str:
+    """Settings in which all of A differs from all of B, and what to add to the filters, so that they are compared."""
+    sides = [[row(record) for record in side] for side in (one, other)]
+    columns = dict.fromkeys(name for record in (*sides[0], *sides[1]) for name in record if name.startswith("spec."))
+    values = {name: [{_written(record.get(name)): None for record in side} for side in sides] for name in columns}
+    found = {name: both for name, both in values.items() if name not in UNIMPORTANT and not {*both[0]} & {*both[1]}}
+    if not found:
+        return ""
+    settings = [f"{name.removeprefix('spec.')} ({' against '.join(map(_few, both))})" for name, both in found.items()]
+    told = f"; they differ in {_few(settings, ' and ')}"
+    keys = [{key_without(record, [*found]) for record in side} for side in (one, other)]
+    if asked is None or len(found) > MAX_SETTINGS_TOLD or not keys[0] & keys[1]:
+        return told
+    added = [[f"{name.removeprefix('spec.')}={next(iter(both[at]))}" for name, both in found.items()] for at in (0, 1)]
+    chosen = [
+        ",".join([text, *(each for each in more if each not in text.split(","))])
+        for text, more in zip(asked, added, strict=True)
+    ]
+    return f"{told}: compare {' '.join(map(shlex.quote, chosen))}"
+
+
+def _few(texts: Iterable[str], between: str = ", ") -> str:
+    told = [*texts]
+    more = [f"{len(told) - MAX_SETTINGS_TOLD} more"] if len(told) > MAX_SETTINGS_TOLD else []
+    return between.join([*told[:MAX_SETTINGS_TOLD], *more])
+
+
+def _written(value: Any) -> str:
+    """A setting's value as a filter writes it."""
+    return "none" if is_missing(value) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _label(trials: Sequence[Record]) -> str:

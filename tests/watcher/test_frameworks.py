@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 import benchsuite
-from tests.helpers.watching import watched
+from tests.helpers.watching import Files, watched
 
 ROOT = Path(__file__).parents[2]
 NUM_SAMPLES, BATCH = 96, 4
@@ -198,10 +199,54 @@ def test_a_loader_that_a_framework_makes_of_its_class_is_watched_too(capsys: pyt
     assert "8 steps counted, 2 before" in capsys.readouterr().err
 
 
-def test_a_watch_that_was_never_iterated_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    watch = benchsuite.watch(DataLoader(TensorDataset(torch.arange(8))), name="mine")
-    watch.close()
-    assert capsys.readouterr().err == (
-        "warning: benchsuite.watch: mine: the loader was never iterated; where Accelerate prepares loaders, watch what "
-        "it returns: watch(accelerator.prepare(loader))\n"
+def test_a_watch_that_was_never_iterated_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "warning: benchsuite.watch: mine: the loader was never iterated"
+    how = "; where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
+    for hint in ("", how):
+        monkeypatch.delitem(sys.modules, "accelerate", raising=False)
+        if hint:
+            monkeypatch.setitem(sys.modules, "accelerate", torch)
+        watched(DataLoader(TensorDataset(torch.arange(8))), name="mine", quiet=False).close()
+        assert capsys.readouterr().err == f"{told}{hint}\n"
+
+
+@pytest.mark.slow
+def test_lightning_that_asks_for_no_batch_after_the_last_leaves_the_counters_of_the_pass(tmp_path: Path) -> None:
+    """Nor does validation after that batch count, which comes before anyone asks for another one."""
+    pl = pytest.importorskip("lightning.pytorch")
+    from benchsuite.watcher.lightning import WatchCallback
+
+    class Model(pl.LightningModule):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch: torch.Tensor, index: int) -> torch.Tensor:
+            time.sleep(0.01)
+            return self.layer(batch[:, :1].float()).mean()
+
+        def validation_step(self, batch: torch.Tensor, index: int) -> None:
+            self.validated_s = time.perf_counter()
+            time.sleep(0.5)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    watch = watched(DataLoader(Files(tmp_path, 40), batch_size=4))
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+        callbacks=[WatchCallback(watch)],
     )
+    model, began_s = Model(), time.perf_counter()
+    trainer.fit(model, watch, DataLoader(torch.zeros(1), batch_size=1))  # type: ignore[arg-type]
+    counted = watch._ending.loop.counted
+    assert counted.read_call_bytes >= 40 * 100_000 and 0.1 < counted.wall_s < model.validated_s - began_s
+    assert watch.figures["read_call_bytes_per_s"] == counted.read_call_bytes / counted.wall_s

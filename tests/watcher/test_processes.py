@@ -159,3 +159,16 @@ def test_ranks_speak_with_one_voice(tmp_path: Path):
     slowest = max(rank["blocks"][0]["end_s"] for rank in samples["ranks"])
     assert record.figures.samples_per_s == pytest.approx(2 * 20 * 4 / slowest)
     assert json.loads(json.dumps(samples["ranks"])) == samples["ranks"]
+
+
+def test_an_iterator_that_is_still_held_leaves_its_counters(tmp_path: Path):
+    """Training by numbers of steps asks for no more than it needs, and keeps the iterator."""
+    watch = watched(DataLoader(Files(tmp_path, 60), batch_size=1))
+    batches = iter(watch)
+    for _ in range(50):
+        next(batches)
+        time.sleep(0.01)
+    watch.close()
+    counted = watch._ending.loop.counted
+    assert counted.read_call_bytes >= 10 * 100_000 and counted.wall_s > 0.1
+    assert watch.figures["read_call_bytes_per_s"] == counted.read_call_bytes / counted.wall_s

@@ -121,6 +121,10 @@ def test_a_mark_outside_of_a_step_is_nothing(clock: Clock):
         ({"warmup_steps": -1}, "warmup_steps -1: at least 0"),
         ({"batch_size": 0}, "batch_size 0: at least 1"),
         ({"session": "a b"}, "session 'a b'"),
+        ({"session": None}, "^session None: a NoneType; allowed: a text$"),
+        ({"name": 7}, "^name 7: a int; allowed: a text$"),
+        ({"data": ["photos"]}, r"^data \['photos'\]: a list; allowed: one path$"),
+        ({"store": 3}, "^store 3: a int; allowed: one path$"),
         ({"warmup_steps": "3"}, "^warmup_steps '3': a str; allowed: a whole number, at least 0$"),
         ({"batch_size": "x"}, "^batch_size 'x': a str; allowed: a whole number, at least 1$"),
         ({"batch_size": 2.5}, "^batch_size 2.5: a float; allowed: a whole number, at least 1$"),
@@ -132,6 +136,56 @@ def test_a_mark_outside_of_a_step_is_nothing(clock: Clock):
 def test_arguments_that_mean_nothing_are_refused(changes: dict[str, Any], message: str):
     with pytest.raises(UserError, match=message):
         watched([], **changes)
+
+
+def test_a_loader_that_cannot_be_iterated_is_refused():
+    with pytest.raises(UserError, match=r"^loader None: a NoneType; allowed: an iterable of batches$"):
+        watched(None)
+
+
+@pytest.mark.parametrize("loader", [[1, 2], DataLoader([1, 2])])  # type: ignore[arg-type]
+def test_a_watch_is_not_watched_again(loader: Any):
+    again = watched(loader)
+    with pytest.raises(
+        UserError, match=r"^loader: it is watched already; iterate over it as it is, or watch its .load"
+    ):
+        watched(again)
+    assert len(list(watched(again.loader))) == 2
+
+
+def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        UserError, match=r"^device 'cuda:0': CUDA is not available here; allowed: cpu, or leave it out$"
+    ):
+        watched([], device="cuda:0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    watched([], device="cuda:1")
+    for device in ("cuda:2", "cuda:x"):
+        with pytest.raises(UserError, match=f"^device '{device}': allowed: cpu, cuda, or cuda:N with N from 0 to 1$"):
+            watched([], device=device)
+
+
+def test_loops_in_step_say_that_one_waits_in_the_others_body(capsys: pytest.CaptureFixture[str]):
+    def slow() -> Iterator[int]:
+        for number in range(12):
+            time.sleep(0.01)
+            yield number
+
+    watches = [benchsuite.watch(slow(), name=name, warmup_steps=2) for name in ("left", "right")]
+    for _ in zip(*watches, strict=True):
+        pass
+    for one in watches:
+        one.close()
+    assert capsys.readouterr().err.count("this loop's body includes waiting for another watched loader, ") == 2
+    first, second = (benchsuite.watch(slow(), name=name, warmup_steps=2) for name in ("train", "validate"))
+    for one in (first, second):
+        for _ in one:
+            pass
+        one.close()
+    said = capsys.readouterr().err
+    assert said.count("steps counted") == 2 and "another watched loader" not in said
 
 
 @pytest.mark.quiet
@@ -232,7 +286,9 @@ def test_warm_up_covers_the_loaders_queue():
 def test_a_loop_too_short_has_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     for _ in benchsuite.watch([1, 2, 3], store=tmp_path, name="short"):
         pass
-    assert "short · no step counted: 3 steps ended, all of them warm-up" in capsys.readouterr().err
+    assert (
+        "short · no step counted: 3 steps ended, all of them warm-up (warmup_steps=5); train" in capsys.readouterr().err
+    )
     (record,) = ResultsStore(tmp_path).records()
     assert record.status == "failed" and record.figures.step_s_mean is None
     assert run_command(["report", "--store", str(tmp_path)]) == 0

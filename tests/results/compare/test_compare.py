@@ -256,6 +256,49 @@ class TestMatching:
         with pytest.raises(StoreError, match="A has 1 points and B 1, and none is in both"):
             compare(one, other, SPEED)
 
+    @pytest.mark.parametrize(
+        ("one", "other", "asked", "told"),
+        [
+            (
+                [{"num_workers": 1}],
+                [{"num_workers": 2}],
+                ("session=a", "session=b"),
+                "; they differ in data.num_workers (1 against 2): "
+                "compare session=a,data.num_workers=1 session=b,data.num_workers=2",
+            ),
+            ([{"num_workers": 1}], [{"num_workers": 2}], None, "; they differ in data.num_workers (1 against 2)"),
+            (
+                [{"num_workers": n, "decode": "pil"} for n in (1, 2, 3, 4, 5)],
+                [{"num_workers": 8, "decode": None}],
+                ("session=a,data.num_workers=1", "session=b"),
+                "; they differ in data.num_workers (1, 2, 3, 2 more against 8) and data.decode (pil against none): "
+                "compare session=a,data.num_workers=1,data.decode=pil session=b,data.num_workers=8,data.decode=none",
+            ),
+            (
+                [{"num_workers": n, "shuffle": True} for n in (1, 2)],
+                [{"num_workers": n, "shuffle": False} for n in (2, 3)],
+                ("session=a", "label=b c"),
+                "; they differ in data.shuffle (true against false): "
+                "compare session=a,data.shuffle=true 'label=b c,data.shuffle=false'",
+            ),
+            ([{"root": "/a"}, {"n": 1}], [{"n": 2}, {"m": 1}], ("session=a", "session=b"), ""),
+        ],
+    )
+    def test_settings_in_which_sides_differ_are_told(
+        self, one: list[dict[str, Any]], other: list[dict[str, Any]], asked: tuple[str, str] | None, told: str
+    ):
+        sides = [
+            [
+                record
+                for number, data in enumerate(side)
+                for record in trials([100], f"{name}{number}", spec={"data": data})
+            ]
+            for name, side in (("a", one), ("b", other))
+        ]
+        with pytest.raises(StoreError) as failed:
+            compare(*sides, SPEED, asked=asked)
+        assert str(failed.value).split("on the dataset's id")[1] == told
+
     def test_points_of_one_side_are_named(self):
         more = trials(around(9), "b2", spec={"batch_size": 1}, label="small")
         found = compare(trials(around(100)), trials(around(100), "b") + more, SPEED)
