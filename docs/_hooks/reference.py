@@ -19,7 +19,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def filled(markdown: str) -> str:
-    """The page with a text in place of each line that ends in a comment, which tells readers of the source where to look."""
+    """The page with a text in place of each line with a comment, which tells readers of the source where to look."""
     return re.sub(r"^.*<!-- ([a-z ]+) -->$", lambda found: PARTS[found[1]](), markdown, flags=re.MULTILINE)
 
 
