@@ -9,7 +9,7 @@ independent: so where a side has several sessions, their medians are the values.
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Literal
@@ -21,8 +21,6 @@ from benchsuite.results.compare.environments import Difference, differences
 from benchsuite.results.compare.metrics import Metric
 from benchsuite.results.compare.nights import (
     NO_RESULT,
-    PATHS,
-    WITHOUT_IDENTITY,
     counting,
     doubtful,
     is_result,
@@ -32,8 +30,8 @@ from benchsuite.results.compare.nights import (
     reader_of,
     was_resized,
 )
+from benchsuite.results.compare.settings import MOST_TOLD, in_words, settings_apart
 from benchsuite.results.render.tables import is_missing
-from benchsuite.results.store.frames import row
 from benchsuite.results.store.record import Record
 from benchsuite.results.store.store import StoreError
 
@@ -46,9 +44,6 @@ PATH = "spec.path"
 """What `probe storage` measured: two paths may be chosen to be compared."""
 OF_A_PATH, STORED_ON = ("spec.access",), ("data.file_system",)
 """What then may differ, too: how a file system lets itself be read, and which it is."""
-MAX_SETTINGS_TOLD = 3
-"""Settings that an error names, and values of each."""
-UNIMPORTANT = {*(f"spec.data.{name}" for name in PATHS), *(f"spec.measure.{name}" for name in WITHOUT_IDENTITY)}
 
 
 @dataclass(frozen=True)
@@ -156,34 +151,19 @@ def _by_point(records: Sequence[Record], apart: Sequence[str]) -> dict[str, list
 
 def _differing(one: Sequence[Record], other: Sequence[Record], asked: tuple[str, str] | None) -> str:
     """Settings in which all of A differs from all of B, and what to add to the filters, so that they are compared."""
-    sides = [[row(record) for record in side] for side in (one, other)]
-    columns = dict.fromkeys(name for record in (*sides[0], *sides[1]) for name in record if name.startswith("spec."))
-    values = {name: [{_written(record.get(name)): None for record in side} for side in sides] for name in columns}
-    found = {name: both for name, both in values.items() if name not in UNIMPORTANT and not {*both[0]} & {*both[1]}}
+    found = settings_apart(one, other)
     if not found:
         return ""
-    settings = [f"{name.removeprefix('spec.')} ({' against '.join(map(_few, both))})" for name, both in found.items()]
-    told = f"; they differ in {_few(settings, ' and ')}"
+    told = f"; they differ in {in_words(found, ' against ')}"
     keys = [{key_without(record, [*found]) for record in side} for side in (one, other)]
-    if asked is None or len(found) > MAX_SETTINGS_TOLD or not keys[0] & keys[1]:
+    if asked is None or len(found) > MOST_TOLD or not keys[0] & keys[1]:
         return told
-    added = [[f"{name.removeprefix('spec.')}={next(iter(both[at]))}" for name, both in found.items()] for at in (0, 1)]
+    added = [[f"{name}={sides[at][0]}" for name, sides in found.items()] for at in (0, 1)]
     chosen = [
         ",".join([text, *(each for each in more if each not in text.split(","))])
         for text, more in zip(asked, added, strict=True)
     ]
     return f"{told}: compare {' '.join(map(shlex.quote, chosen))}"
-
-
-def _few(texts: Iterable[str], between: str = ", ") -> str:
-    told = [*texts]
-    more = [f"{len(told) - MAX_SETTINGS_TOLD} more"] if len(told) > MAX_SETTINGS_TOLD else []
-    return between.join([*told[:MAX_SETTINGS_TOLD], *more])
-
-
-def _written(value: Any) -> str:
-    """A setting's value as a filter writes it."""
-    return "none" if is_missing(value) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _label(trials: Sequence[Record]) -> str:

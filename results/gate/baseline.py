@@ -12,8 +12,6 @@ from pydantic import BaseModel, Field, ValidationError
 
 from benchsuite.results.compare.metrics import GATED, GATED_OF, Array, Metric
 from benchsuite.results.compare.nights import (
-    PATHS,
-    WITHOUT_IDENTITY,
     Night,
     Point,
     by_sweep,
@@ -24,11 +22,11 @@ from benchsuite.results.compare.nights import (
     values_of,
     without_unknown_skips,
 )
+from benchsuite.results.compare.settings import in_words, settings_apart
 from benchsuite.results.compare.sides import filtered
 from benchsuite.results.gate.alarms import MIN_NIGHTS, Alarms, learnt_end, watch
 from benchsuite.results.gate.cause import Cause, cause_of
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.manifest import publish
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, Record
@@ -228,11 +226,6 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
     return replace(_check(parts, GATED_OF[kind], alone=bool(session)), replaced=replaced)
 
 
-MOST_SETTINGS, MOST_VALUES = 3, 4
-"""More settings that differ, or values of one, are not told."""
-NO_IDENTITY = {*(f"data.{name}" for name in PATHS), *(f"measure.{name}" for name in WITHOUT_IDENTITY)}
-
-
 def _replaced(nights: Sequence[Night], reference: Sequence[Night]) -> str:
     """How many points of the newest session are new, how many of its sweeps are gone, and what differs."""
     newest, known = nights[-1], {key for night in reference for key in night.trials}
@@ -252,17 +245,11 @@ def _replaced(nights: Sequence[Night], reference: Sequence[Night]) -> str:
 
 
 def _differing(gone: Sequence[Record], new: Sequence[Record]) -> str:
-    """The settings that none of the new points has as one that is gone, where they are few."""
-    sides = [[flatten("", record.spec) for record in some] for some in (gone, new)]
-    told = []
-    for name in dict.fromkeys(name for side in sides for spec in side for name in spec):
-        before, now = ({str(spec.get(name)) for spec in side} for side in sides)
-        if name not in NO_IDENTITY and not before & now and len(before | now) <= MOST_VALUES:
-            told.append(f"{name} ({' and '.join(sorted(before))}, now {' and '.join(sorted(now))})")
-    if not told:
-        ids = ({(record.dataset or {}).get("dataset_id") for record in some} for some in (gone, new))
-        return "they read another dataset" if not set.intersection(*ids) else "they differ in their settings"
-    return f"they differ in {', '.join(told)}" if len(told) <= MOST_SETTINGS else f"they differ in {len(told)} settings"
+    """The settings that none of the new points has as one that is gone."""
+    if found := settings_apart(gone, new):
+        return f"they differ in {in_words(found, ', now ')}"
+    ids = ({(record.dataset or {}).get("dataset_id") for record in some} for some in (gone, new))
+    return "they read another dataset" if not set.intersection(*ids) else "they differ in their settings"
 
 
 def _pinned(store: ResultsStore, nights: Sequence[Night]) -> set[str]:
