@@ -32,7 +32,7 @@ SLOW = tuple(
     cli/test_report_html.py cli/test_search.py cli/test_signals.py cli/test_special_files.py cli/test_streams.py
     faults/
     fuzz/
-    launch/test_launchers.py::TestTorchrun::test_a_trial_that launch/test_rendezvous.py
+    launch/test_rendezvous.py
     nightly/test_measuring.py nightly/test_proposal.py
     plugins/
     predict/layout/test_runnable.py predict/layout/test_trial_memory.py predict/scaling/test_layout_fit.py
