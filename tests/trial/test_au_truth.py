@@ -25,7 +25,8 @@ pytestmark = pytest.mark.quiet
 def ci_cases() -> list[Case]:
     """Every two of a step's time, a queue, a number of ranks, one of steps and a loader; and each point once at least.
 
-    Ranks that share cores wait for each other, which long steps hide; all other cases are of the full matrix.
+    Several ranks and their workers share cores and wait for each other, which longer steps hide: with more ranks than
+    cores the longest, with as many all but the shortest. All other cases are of the full matrix.
     """
     cores = os.cpu_count() or 1
     every = itertools.product(sorted({point[0] for point in au.POINTS}), au.QUEUES, au.RANKS, au.STEPS, au.LOADERS)
@@ -33,7 +34,9 @@ def ci_cases() -> list[Case]:
     calm = [
         (step_s, queue, ranks, steps, loader)
         for step_s, queue, ranks, steps, loader in every
-        if ranks <= cores or ((step_s, loader) == (max(turns), "threads") and queue[0])
+        if ranks == 1
+        or (ranks <= cores and step_s > min(turns))
+        or ((step_s, loader) == (max(turns), "threads") and queue[0])
         if au.affordable(Case(step_s, 1, 1.0, queue[0], ranks=ranks, loader=loader))
     ]
     return [
