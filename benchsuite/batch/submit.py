@@ -102,9 +102,10 @@ def cores_notes(scheduler: Scheduler, spec: JobSpec, plan: Plan) -> list[str]:
     if spec.cpus_per_rank or scheduler == "kubernetes" or CORES_OTHERWISE & spec.options.keys():
         return []
     given, notes = gives_threads(plan), []
+    fixed = given or spec.mode == "per-world-size"  # whose scripts say it
     specs = [point.spec for point in plan.points]
     loaders = [spec.data.num_workers if spec.data.source == "storage" else 0 for spec in specs]
-    needs = [(spec.threads_per_rank or 1 if given else 1, num) for spec, num in zip(specs, loaders, strict=True)]
+    needs = [(spec.threads_per_rank or 1 if fixed else 1, num) for spec, num in zip(specs, loaders, strict=True)]
     threads, workers = max(needs, key=sum)
     if threads + workers > 1:
         has = "Slurm's default, 1 core on most sites" if scheduler == "slurm" else "1 core"

@@ -244,7 +244,7 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
     plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""
     what = "cold" if spec.measure.epochs is None else "epochs"
     return (
-        f"{what}: {_what_fits(spec, share, samples, buffered)}: each of {lanes} readers takes {batches} batches x "
+        f"{what}: {_what_fits(spec, share, samples, buffered, lanes)}: each of {lanes} readers takes {batches} batches x "
         f"{spec.rank_batch} = {samples} samples{plus}, and its share of the dataset is {share}; the rest would come "
         f"from memory ({_batches_in_words(spec)})"
     )
@@ -260,14 +260,15 @@ def what_fits_all(points: Sequence[Point]) -> str:
     if not found:
         return ""
     fits = [_fits(point) for point in found]
-    held, both, steps, buffer = (min(values) for values in zip(*fits, strict=True))
+    held, both, steps, buffer = (min(values) for values in zip(*(fit[:4] for fit in fits), strict=True))
     would = "all points with too few samples would run with"
     if held < math.inf and all(one.held <= one.buffer for one in fits):
         return f"{would} -o data.shuffle_buffer={buffer}"
     if steps >= MIN_STEPS:
         return f"{would} -o measure.steps={steps}"
     if both < MIN_STEPS:
-        return "no number of steps fits all points with too few samples: take a smaller batch, or more data"
+        more = f"more data (about {max(one.num_samples for one in fits)} samples)"
+        return f"no number of steps fits all points with too few samples: take a smaller batch, or {more}"
     return f"{would} both -o measure.steps={both} and -o data.shuffle_buffer={int(held)}"
 
 
@@ -282,6 +283,8 @@ class _Fitting(NamedTuple):
     """The most steps beside the buffer that is asked for."""
     buffer: float
     """The largest buffer beside the steps that are asked for; below 1 where none fits."""
+    num_samples: int
+    """What a dataset would need."""
 
 
 def _fits(point: Point) -> _Fitting:
@@ -290,12 +293,12 @@ def _fits(point: Point) -> _Fitting:
     lanes = spec.data_ranks * spec.data.readers
     share = storage.format_of(spec.data.format).smallest_lane(manifest, lanes)
     asked, most = spec.data.shuffle_buffer if storage.mixes(spec.data) else 0, spec.measure.steps
-    steps = most_steps(spec, share - asked, most)
+    steps, samples = most_steps(spec, share - asked, most), reader_samples(spec)[1]
     if not asked:
-        return _Fitting(math.inf, steps, steps, math.inf)
+        return _Fitting(math.inf, steps, steps, math.inf, samples * lanes)
     room = share - reader_samples(spec.with_steps(MIN_STEPS))[1]
     held = min(asked, share // 4, max(1, room))
-    return _Fitting(held, most_steps(spec, share - held, most), steps, share - reader_samples(spec)[1])
+    return _Fitting(held, most_steps(spec, share - held, most), steps, share - samples, (samples + asked) * lanes)
 
 
 def _batches_in_words(spec: TrialSpec) -> str:
@@ -305,8 +308,8 @@ def _batches_in_words(spec: TrialSpec) -> str:
     return f"{plan.loader_batches + queue} batches a rank, queues and warm-up included, to count {steps}"
 
 
-def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int) -> str:
-    """The most steps, or the largest shuffle buffer, with which this dataset would do."""
+def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int, lanes: int) -> str:
+    """The most steps, or the largest shuffle buffer, with which this dataset would do; or how large another would."""
     found = []
     steps = most_steps(spec, share - buffered, spec.measure.steps)
     if steps >= MIN_STEPS:
@@ -314,5 +317,6 @@ def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int) -> str:
     if buffered and samples <= share:
         found.append(f"data.shuffle_buffer {share - samples} or less fits")
     or_buffer = ", a smaller data.shuffle_buffer" if buffered and samples > share else ""
-    other = "more data" if found else f"take fewer steps, a smaller batch{or_buffer} or more data"
+    more = f"more data (about {(samples + buffered) * lanes} samples)"
+    other = more if found else f"take fewer steps, a smaller batch{or_buffer} or {more}"
     return "; or ".join([*found, other])
