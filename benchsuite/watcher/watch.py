@@ -132,6 +132,8 @@ class Ending:
     def _why_none(self, num_uncounted: int) -> str:
         """Why no step counted, and what to change."""
         hint = f" (warmup_steps={self.warmup_steps}); train more steps, or give a smaller warmup_steps="
+        if not num_uncounted:
+            return "no step counted: none ended"
         return f"no step counted: {num_uncounted} steps ended, all of them warm-up{hint if self.warmup_steps else ''}"
 
     def _stored(self, record: TrialRecord, ranks: list[RankSamples]) -> str | None:

@@ -11,6 +11,9 @@ PATH = re.compile(r"(?:s3:/|(?<![\w.:/~-])(?:~|/)[^\s:,;'\"()\[\]{}<>|]*)/[^\s:,
 """A path of at least two parts, or what s3:// names, wherever it stands in a text."""
 PROGRAM = re.compile(r"\b(process \d+ \().*?\)(?= keeps | holds |$)")
 """What a process is called (`benchsuite.host.processes.Process`), in facts and caveats."""
+HIDDEN = "[hidden]"
+PLAIN_WORD = re.compile(r"-.*|\+?[\d.]+[a-zA-Z]{0,3}|(?!data\.(root|staging_dir)=)[\w.]+=[^/]*", re.DOTALL)
+"""A word of a command that names nothing of the user's: an option, a number, a setting that is no path."""
 HOSTS, USERS = ("host", "node", "hosts", "hostname"), ("user", "users")
 LEFT_OUT: Any = {"env": {"scheduler"}, "samples_file": True, "work_folder": True}
 """Facts of the batch system (names of jobs, accounts and clusters), and where files lie in the store."""
@@ -52,8 +55,16 @@ class Names:
             value = PROGRAM.sub(r"\1program)", value)
             return self._any.sub(lambda found: self._names[found[0]], value) if self._any else value
         if isinstance(value, Mapping):
-            return {key: self.hidden(item) for key, item in value.items()}
+            return {key: self.hidden(_told(item) if key == "command" else item) for key, item in value.items()}
         return [self.hidden(item) for item in value] if isinstance(value, list) else value
+
+
+def _told(command: Any) -> Any:
+    """A command without what may be a name of the user's own: a relative path, a file, a session."""
+    if not isinstance(command, list):
+        return command
+    program, rest = command[:2], command[2:]
+    return [*program, *(word if PLAIN_WORD.fullmatch(word) else HIDDEN for word in rest)]
 
 
 def _secrets(value: Any, key: str) -> Iterator[tuple[str, str]]:

@@ -68,7 +68,8 @@ def _window_makers(
         rest = np.array(stream[count * length :])
     if not number:
         raise DatasetError(
-            f"{path}: too little data: {len(rest)} tokens, a window needs {length + 1} (seq_len {length} + 1)"
+            f"{path}: too little data: {len(rest)} tokens, a window needs {length + 1} (seq_len {length} + 1): "
+            "give more text, or another folder"
         )
     notes["dropped_tokens"] = len(rest) - 1
 

@@ -243,16 +243,17 @@ def _even(vocab: int | None) -> int | None:
 
 
 def _too_large_but_faster(job: Job, choices: Choices, given: Assumptions, step_s: float) -> Planned | None:
-    """The fastest layout that no device has room for, where it is faster than so."""
+    """Of the layouts that are faster than so and that no device has room for, the one that needs least memory."""
     found = valid_layouts(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
     memory = footprint(job, found)
     index = np.flatnonzero(memory.total > memory.usable)
     if not index.size:
         return None
     costs = cost(job, found.take(index), job.typical)
-    at = np.array([int(np.argmin(costs.step_s))])
-    if costs.step_s[at[0]] >= step_s * (1 - LEAST_FASTER):
+    faster = np.flatnonzero(costs.step_s < step_s * (1 - LEAST_FASTER))
+    if not faster.size:
         return None
+    at = faster[[int(np.argmin(memory.total[index[faster]]))]]
     bytes_ = memory.take(index[at])
     order = Ranked(job, found.take(index[at]), _taken(costs, at), bytes_, 0, 0, (None,))
     return _first(order, 1, given, None)[0]

@@ -22,6 +22,7 @@ from benchsuite.predict.scaling.table_input import (
     words,
 )
 from benchsuite.results.render.tables import is_missing
+from benchsuite.results.render.words import counted
 from benchsuite.results.render.words import rate as in_rate
 from benchsuite.results.scaling import knee
 from benchsuite.results.scaling.efficiency import pooled
@@ -134,8 +135,8 @@ def _contention(rows: Mapping[int, Mapping[str, Any]]) -> Sequence[str]:
     if not most or waited[most] < CONTENDED:
         return ()
     return (
-        f"cores were short: at {most} ranks {waited[most]:.0%} of the step was spent waiting for one; where more ranks "
-        "share the same cores computation takes longer than predicted",
+        f"cores were short: at {counted(most, 'rank')} {waited[most]:.0%} of the step was spent waiting for one; where "
+        "more ranks share the same cores computation takes longer than predicted",
     )
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.results.store.redact import redacted
+from benchsuite.results.store.redact import HIDDEN, redacted
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
@@ -39,6 +39,15 @@ def test_nothing_that_must_not_be_told_is_in_the_copy(tmp_path: Path, monkeypatc
     assert first.env["moment"] == {"users": ["user-1"], "load_average_5min": 1.5}
     assert first.reason is not None and "no such file" in first.reason
     assert [record.trial_id for record in copy.records()] == [record.trial_id for record in store.records()]
+
+
+def test_relative_names_in_a_command_are_hidden(tmp_path: Path) -> None:
+    store = ResultsStore(tmp_path / "store")
+    words = ["advise", "holiday", "--minutes", "2", "-o", "batch_size=8", "-o", "data.root=holiday", "--until", "+30s"]
+    store.append(made_record(0, command=["benchsuite", *words]), None)
+    (record,) = redacted(store, tmp_path / "copy").records()
+    hidden = ["advise", HIDDEN, "--minutes", "2", "-o", "batch_size=8", "-o", HIDDEN, "--until", "+30s"]
+    assert record.command == ["benchsuite", *hidden]
 
 
 def test_what_is_no_secret_stays(tmp_path: Path) -> None:
