@@ -244,8 +244,8 @@ def too_few_for_cold(spec: TrialSpec, form: Format, share: int, lanes: int) -> s
     plus = f" and holds {buffered} more (data.shuffle_buffer)" if buffered else ""
     what = "cold" if spec.measure.epochs is None else "epochs"
     return (
-        f"{what}: {_what_fits(spec, share, samples, buffered, lanes)}: each of {lanes} readers takes {batches} batches x "
-        f"{spec.rank_batch} = {samples} samples{plus}, and its share of the dataset is {share}; the rest would come "
+        f"{what}: {_what_fits(spec, share, samples, buffered, lanes)}: each of {lanes} readers takes {batches} batches "
+        f"x {spec.rank_batch} = {samples} samples{plus}, and its share of the dataset is {share}; the rest would come "
         f"from memory ({_batches_in_words(spec)})"
     )
 

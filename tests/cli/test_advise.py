@@ -70,7 +70,8 @@ def test_too_little_text_is_told_as_what_it_was_taken_for(run_cli: Run, tmp_path
     code, _, err = run_cli("advise", str(folder), "--store", str(tmp_path / "store"))
     assert code == 2 and err == (
         f"error: no images (.jpg, .jpeg, .png) were found in {folder}, so it was taken for text; "
-        f"{folder}: too little data: 5 tokens, a window needs 129 (seq_len 128 + 1): give more text, or another folder\n"
+        f"{folder}: too little data: 5 tokens, a window needs 129 (seq_len 128 + 1): "
+        "give more text, or another folder\n"
     )
     assert not (tmp_path / "photos-advise").exists()
     (tmp_path / "photos-advise").mkdir()

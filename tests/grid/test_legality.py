@@ -151,7 +151,8 @@ class TestSkipping:
         assert (layout(skipped).loader_batches, reader_samples(skipped)) == (1 + 2 * (5 + 6), (14, 56))
         (reason,) = reasons(found)
         assert reason == (
-            "cold: measure.steps 8 or fewer fits; or more data (about 112 samples): each of 2 readers takes 14 batches x 4 = 56 samples, "
+            "cold: measure.steps 8 or fewer fits; or more data (about 112 samples): "
+            "each of 2 readers takes 14 batches x 4 = 56 samples, "
             "and its share of the dataset is 48; the rest would come from memory (27 batches a rank, queues and "
             "warm-up included, to count 12)"
         )
