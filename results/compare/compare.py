@@ -32,6 +32,7 @@ from benchsuite.results.compare.nights import (
 )
 from benchsuite.results.compare.settings import MOST_TOLD, in_words, settings_apart
 from benchsuite.results.render.tables import is_missing
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import Record
 from benchsuite.results.store.store import StoreError
 
@@ -120,8 +121,8 @@ def compare(
         raise StoreError(f"nothing to compare: {refused[0]}")
     if not both:
         raise StoreError(
-            f"A has {len(first)} points and B {len(second)}, and none is in both; points match on their whole spec "
-            f"without its paths, and on the dataset's id{_differing(one, other, asked)}"
+            f"A has {counted(len(first), 'point')} and B {len(second)}, and none is in both; points match on "
+            f"their whole spec without its paths, and on the dataset's id{_differing(one, other, asked)}"
         )
     differing = _environments([first[key] for key in both], [second[key] for key in both])
     forbidden = [found for found in differing if found.identity and not (PATH in left_out and found.fact in STORED_ON)]

@@ -253,7 +253,7 @@ class TestMatching:
     def test_all_else_does(self, changes: dict[str, Any]):
         one = trials(around(100), spec={"batch_size": 32}, dataset={"dataset_id": "d"})
         other = trials(around(100), "b", **({"spec": {"batch_size": 32}, "dataset": {"dataset_id": "d"}} | changes))
-        with pytest.raises(StoreError, match="A has 1 points and B 1, and none is in both"):
+        with pytest.raises(StoreError, match="A has 1 point and B 1, and none is in both"):
             compare(one, other, SPEED)
 
     @pytest.mark.parametrize(
