@@ -459,7 +459,23 @@ def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher,
 
 
 def _show(plan: Plan, store: ResultsStore, session: str) -> None:
-    """The table of a plan's points, and where everything was written."""
+    """The table of a plan's points, and where everything was written.
+
+    A signal ends it and leaves the exit code alone: whether trials are left is decided by then.
+    """
+    try:
+        _show_points(plan, store, session)
+    except Terminated:
+        echo("stopped early: the table is not shown; what was measured is in the store")
+    command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
+    points = [*plan.points, *(skipped.point for skipped in plan.skipped)]
+    several = len({point.spec.ranks for point in points}) > 1
+    scaling = f" · {command} scaling --store {store.path}" if several else ""
+    echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}{scaling}")
+
+
+def _show_points(plan: Plan, store: ResultsStore, session: str) -> None:
+    """What was measured of each point, what was not, and which nodes are slow."""
     from benchsuite.cli.report import section_table
     from benchsuite.results.compare import slow_nodes
     from benchsuite.results.report.sections import section_of
@@ -475,10 +491,6 @@ def _show(plan: Plan, store: ResultsStore, session: str) -> None:
         echo(told)
     if any(point.spec.node for point in plan.points):
         echo(*slow_nodes.lines(section.trials))
-    command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
-    several = len({point.spec.ranks for point in plan.points}) > 1
-    scaling = f" · {command} scaling --store {store.path}" if several else ""
-    echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}{scaling}")
 
 
 def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.contract.exit_codes import INTERRUPTED, REQUEUE
+from benchsuite.contract.exit_codes import INTERRUPTED, OK, REQUEUE
 from benchsuite.results.store.store import ResultsStore
 from tests.helpers.commands import environment, filled, ran, written
 
@@ -112,6 +112,19 @@ def test_a_lost_terminal_ends_a_sweep_in_good_order(tmp_path: Path):
     assert "Traceback" not in log.read_text()
     assert "stopped early" in log.read_text()
     assert [record.status for record in ResultsStore(store).records()] == ["interrupted"]
+
+
+def test_a_signal_after_the_last_trial_asks_for_no_other_run(tmp_path: Path):
+    """It comes while the table is made, which takes pandas: a scheduler would queue the job again in vain."""
+    base = {"workload": "resnet50", "variant": "nano", "batch_size": 1, "data": {"source": "synthetic"}}
+    measure = {"steps": 2, "warmup_steps": 1, "repeats": 1}
+    file = written(tmp_path, "sweep.yaml", {"name": "short", "base": {**base, "measure": measure}})
+    command = [*ENTRY, "sweep", str(file), "--store", str(tmp_path / "store")]
+    environ = struck(tmp_path, "pandas", "SIGUSR1")
+    ended = subprocess.run(command, env=environ, capture_output=True, timeout=120, check=False)
+    assert ended.returncode == OK, ended.stderr.decode()
+    assert b"the table is not shown; what was measured is in the store\nwritten: " in ended.stdout
+    assert [record.status for record in ResultsStore(tmp_path / "store").records()] == ["ok"]
 
 
 def test_nohup_still_keeps_a_sweep_alive(tmp_path: Path):
