@@ -14,9 +14,10 @@ import torch
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
-from tests.quiet import AGAIN, pytest_runtest_makereport, pytest_runtest_setup, pytest_sessionfinish
+from tests import repeated
+from tests.quiet import AGAIN, pytest_runtest_makereport, pytest_runtest_setup, too_many_skipped
 
-__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup", "pytest_sessionfinish"]
+__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup"]
 
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
@@ -28,28 +29,44 @@ LONGEST = (
 """Files that take minutes are begun first, so that of two processes none ends with a long one."""
 SLOW = tuple(
     """
-    cli/test_broken_pipe.py cli/test_controls.py cli/test_export.py::test_on_a_full_disk cli/test_modelled.py
+    cli/test_app.py::TestTrial::test_its_record cli/test_app.py::TestTrial::test_validate_on cli/test_broken_pipe.py
+    cli/test_controls.py cli/test_data.py::TestData::test_every_format_at_once cli/test_data.py::TestKinds
+    cli/test_export.py::test_filters cli/test_export.py::test_on_a_full_disk cli/test_modelled.py
+    cli/test_plan.py::test_every_machine cli/test_predict.py::test_a_series_that cli/test_predict.py::test_other_buckets
     cli/test_report_html.py cli/test_search.py cli/test_signals.py cli/test_special_files.py cli/test_streams.py
     faults/
     fuzz/
-    launch/test_rendezvous.py
+    grid/test_sweep_files.py::test_a_mistake_that_all grid/test_sweep_files.py::test_many_points
+    grid/test_sweep_files.py::test_one_line
+    launch/test_launchers.py::TestLocal::test_a_trial_that launch/test_launchers.py::TestLocal::test_an_agent
+    launch/test_launchers.py::TestTorchrun::test_a_trial_that launch/test_rendezvous.py launch/test_starters.py
     nightly/test_measuring.py nightly/test_proposal.py
     plugins/
-    predict/layout/test_runnable.py predict/layout/test_trial_memory.py predict/scaling/test_layout_fit.py
-    predict/scaling/test_series.py predict/theory/test_alpha_beta_fit.py
+    predict/layout/test_layout_search.py predict/layout/test_models.py predict/layout/test_runnable.py
+    predict/layout/test_trial_memory.py predict/scaling/test_batches.py predict/scaling/test_bucketing.py
+    predict/scaling/test_layout_fit.py predict/scaling/test_nodes.py predict/scaling/test_series.py
+    predict/scaling/test_table_layouts.py predict/test_back_tests.py predict/theory/test_alpha_beta_fit.py
     probe/comm/test_probe.py probe/comm/test_rank.py probe/llm/ probe/test_checkpoint.py probe/test_nodes.py
-    results/compare/test_slow_nodes.py results/export/test_asv.py results/export/test_charts.py
-    results/gate/test_alarms.py results/store/test_compaction results/store/test_sql_limits.py
+    results/charts/ results/compare/test_slow_nodes.py results/export/ results/gate/test_alarms.py
+    results/store/test_compaction results/store/test_damaged_lines.py results/store/test_sql
+    results/store/test_version_1.py
     runner/test_validate.py
-    storage/buckets/ storage/create/test_generation.py storage/create/test_parts.py storage/create/test_photos.py
-    storage/loaders/test_dali storage/loaders/test_threads.py::TestThreads::test_memory
-    storage/loaders/test_torch.py::TestTorch::test_memory storage/observe/test_io_trace.py
+    storage/buckets/ storage/create/test_convert.py::TestInterruption storage/create/test_generation.py
+    storage/create/test_parts.py storage/create/test_photos.py storage/dataset/test_verify.py::test_a_generated
+    storage/formats/test_files.py::TestNpzFiles::test_damage storage/formats/test_lmdb.py::TestDamage::test_a_page
+    storage/formats/test_lmdb.py::TestProcesses storage/formats/test_tar.py::test_whatever
+    storage/loaders/test_dali storage/loaders/test_stock.py::TestStock::test_the_order
+    storage/loaders/test_stock.py::TestStock::test_with_shards storage/loaders/test_threads.py::TestThreads::test_memory
+    storage/loaders/test_torch.py::TestStorageBytes storage/loaders/test_torch.py::TestTorch::test_memory
+    storage/loaders/test_torch.py::TestTorch::test_the_order storage/loaders/test_torch.py::TestTorch::test_with_shards
+    storage/observe/test_io_trace.py storage/staging/test_stage.py
     test_imports.py::test_a_sweep_and_its_report test_packaging.py test_written_before.py
     trial/test_engines.py trial/test_profile.py trial/test_setup.py::test_every_group trial/test_stock.py
+    watcher/test_feeders.py::test_a_dataloaders watcher/test_untold.py
     workloads/engines/test_broadcast.py workloads/engines/test_parameter_server.py
     workloads/parallel/test_account.py workloads/parallel/test_context.py::test_outputs
-    workloads/parallel/test_modes.py workloads/test_apply.py workloads/test_moe.py
-    workloads/test_unet3d.py::TestTraining
+    workloads/parallel/test_modes.py workloads/test_apply.py workloads/test_bert.py workloads/test_flops.py
+    workloads/test_gpt_neox.py workloads/test_moe.py workloads/test_resnet50.py workloads/test_unet3d.py
     """.split()  # noqa: SIM905
 )
 """Files and tests of `make test-all`, but for what is marked smoke, which `make test` runs too."""
@@ -109,6 +126,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_slow = item.nodeid.startswith(tuple(f"tests/{name}" for name in SLOW))
         if is_slow and not item.get_closest_marker("smoke"):
             item.add_marker("slow")
+    repeated.mark(items)
     names = [f"tests/{name}" for name in LONGEST]
     items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 99))
     if config.option.markexpr:
@@ -171,8 +189,17 @@ def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
     return run
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run in which the machine was too busy for too many tests, or too many had to be repeated."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    too_many = too_many_skipped(session) or (reporter is not None and repeated.too_many(reporter))
+    if exitstatus == pytest.ExitCode.OK and too_many:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what each test file took."""
+    """Print why tests were repeated, and what each test file took."""
+    repeated.tell(terminalreporter)
     seconds: dict[str, float] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -30,10 +30,9 @@ class WatchCallback(Callback):
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Weights have changed. Lightning does not ask for more after the last batch: validation may follow it."""
         self._watch.mark("optimizer")
-        if trainer.is_last_batch:
-            self._watch._ending.loop.pause()
+        if trainer.is_last_batch or trainer.should_stop or trainer.global_step == trainer.max_steps:
+            self._watch.end_pass()
 
     def on_train_end(self, *_: Any) -> None:
-        """Print what holds the loop back; training may also end before a pass does."""
-        self._watch._ending.loop.pause()
+        """Print what holds the loop back."""
         self._watch.close()

@@ -211,6 +211,8 @@ class Loop:
         self._times: list[Any] = []
         self._batch_rows: int | None = None
         self._pass_begins = False
+        self._kind = "uncounted"
+        """Of the step that runs."""
 
     def run(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass. A step that is broken off does not count."""
@@ -243,8 +245,7 @@ class Loop:
                     self._find_feeders(iterator, before)
                 _in_their_bodies[self] = threading.get_ident()
                 yield held[0] if self._keeps else held.pop()
-                del _in_their_bodies[self]
-                self._end_step(kind)
+                self._end_step()
                 kind = self._enter(self._next_kind(bool(held)))
         finally:
             _in_their_bodies.pop(self, None)
@@ -258,9 +259,11 @@ class Loop:
             self._names.append(part)
             self._times.append(self.stamps.now())
 
-    def pause(self) -> None:
-        """Count no longer what the kernel counts: until the next step begins, what runs is none of the loop's."""
+    def end_pass(self) -> None:
+        """End the step that runs, and count no longer: until the next step begins, what runs is none of the loop's."""
+        self._end_step()
         self._close_window()
+        self._times = []
 
     def finish(self) -> None:
         """Read what the device has still to come to; where it has failed, those steps are lost."""
@@ -284,7 +287,7 @@ class Loop:
         """Open or close the window of counters, where steps begin or cease to count; a step begins."""
         if not self._times and not self.steps.num_steps and isinstance(self.stamps, HostStamps):
             self.stamps, self._before = self._find_stamps(), None
-        counts = kind in COUNTED
+        self._kind, counts = kind, kind in COUNTED
         if counts != (self._window is not None) or not self._times:
             self._close_window()
             if counts:
@@ -311,7 +314,12 @@ class Loop:
         self._times.append(self.stamps.now())
         self._batch_rows = self._rows(batch)
 
-    def _end_step(self, kind: str) -> None:
+    def _end_step(self) -> None:
+        """Note the end of a step whose batch was given out, unless the pass was ended meanwhile."""
+        _in_their_bodies.pop(self, None)
+        if not self._names:
+            return
+        kind = self._kind
         self._names.append("other")
         self._times.append(self.stamps.now())
         self.num_replayed += kind in REPLAYED

@@ -211,6 +211,13 @@ class Watched:
         finally:
             self.mark(name)
 
+    def end_pass(self) -> None:
+        """End the step and the pass here: what runs until the next batch is asked for, such as validation, is neither.
+
+        For loops that ask for no batch after the last one they want; others end their passes by asking in vain.
+        """
+        self._ending.loop.end_pass()
+
     @property
     def figures(self) -> dict[str, Any]:
         """The figures, of all ranks once the watch has ended, of this one so far; empty while no step has counted."""

@@ -20,7 +20,6 @@ QUICK = ("--iterations", "2", "--seconds", "0", "--backend", "gloo")
 
 
 class TestVerb:
-    @pytest.mark.smoke
     def test_a_table_the_fits_and_what_sizes_mean(self, run_cli: Run):
         asked = ("--op", "all_reduce,all_gather", "--sizes", "1KiB:4KiB", "--algorithm", "backend,ring")
         code, out, err = run_cli("probe", "comm", *asked, "--overlap", "--buckets", "64MiB", *QUICK)
