@@ -32,8 +32,10 @@ SLOW = tuple(
     cli/test_app.py::TestTrial::test_its_record cli/test_app.py::TestTrial::test_validate_on cli/test_broken_pipe.py
     cli/test_controls.py cli/test_data.py::TestData::test_every_format_at_once cli/test_data.py::TestKinds
     cli/test_export.py::test_filters cli/test_export.py::test_on_a_full_disk cli/test_modelled.py
+    cli/test_paths.py::test_a_url cli/test_plan.py::TestTable cli/test_plan.py::TestWhatTrialsRefuse
     cli/test_plan.py::test_every_machine cli/test_predict.py::test_a_series_that cli/test_predict.py::test_other_buckets
-    cli/test_report_html.py cli/test_search.py cli/test_signals.py cli/test_special_files.py cli/test_streams.py
+    cli/test_report_html.py cli/test_search.py cli/test_sessions.py::TestReport::test_one_is_chosen cli/test_signals.py
+    cli/test_special_files.py cli/test_streams.py
     faults/
     fuzz/
     grid/test_sweep_files.py::test_a_mistake_that_all grid/test_sweep_files.py::test_many_points
@@ -53,20 +55,24 @@ SLOW = tuple(
     runner/test_validate.py
     storage/buckets/ storage/create/test_convert.py::TestInterruption storage/create/test_generation.py
     storage/create/test_parts.py storage/create/test_photos.py storage/dataset/test_verify.py::test_a_generated
-    storage/formats/test_files.py::TestNpzFiles::test_damage storage/formats/test_lmdb.py::TestDamage::test_a_page
-    storage/formats/test_lmdb.py::TestProcesses storage/formats/test_tar.py::test_whatever
-    storage/loaders/test_dali storage/loaders/test_stock.py::TestStock::test_the_order
-    storage/loaders/test_stock.py::TestStock::test_with_shards storage/loaders/test_threads.py::TestThreads::test_memory
-    storage/loaders/test_torch.py::TestStorageBytes storage/loaders/test_torch.py::TestTorch::test_memory
-    storage/loaders/test_torch.py::TestTorch::test_the_order storage/loaders/test_torch.py::TestTorch::test_with_shards
-    storage/observe/test_io_trace.py storage/staging/test_stage.py
-    test_imports.py::test_a_sweep_and_its_report test_packaging.py test_written_before.py
+    storage/formats/test_files.py::TestNpzFiles::test_damage storage/formats/test_hdf5.py::TestChunks
+    storage/formats/test_hdf5.py::TestCompression storage/formats/test_hdf5.py::TestManyFiles
+    storage/formats/test_lmdb.py::TestDamage::test_a_page storage/formats/test_lmdb.py::TestProcesses
+    storage/formats/test_tar.py::test_whatever storage/loaders/test_dali
+    storage/loaders/test_stock.py::TestStock::test_the_order storage/loaders/test_stock.py::TestStock::test_with_shards
+    storage/loaders/test_threads.py::TestThreads::test_memory
+    storage/loaders/test_threads.py::TestThreads::test_the_order storage/loaders/test_torch.py::TestStorageBytes
+    storage/loaders/test_torch.py::TestTorch::test_memory storage/loaders/test_torch.py::TestTorch::test_the_order
+    storage/loaders/test_torch.py::TestTorch::test_with_shards storage/observe/test_io_trace.py
+    storage/staging/test_stage.py
     trial/test_engines.py trial/test_profile.py trial/test_setup.py::test_every_group trial/test_stock.py
-    watcher/test_feeders.py::test_a_dataloaders watcher/test_untold.py
-    workloads/engines/test_broadcast.py workloads/engines/test_parameter_server.py
-    workloads/parallel/test_account.py workloads/parallel/test_context.py::test_outputs
-    workloads/parallel/test_modes.py workloads/test_apply.py workloads/test_bert.py workloads/test_flops.py
-    workloads/test_gpt_neox.py workloads/test_moe.py workloads/test_resnet50.py workloads/test_unet3d.py
+    watcher/test_feeders.py::test_a_dataloaders watcher/test_untold.py watcher/test_watch.py::test_a_stored_record
+    watcher/test_watch.py::test_batches_are_not
+    workloads/engines/test_broadcast.py workloads/engines/test_parameter_server.py workloads/parallel/test_account.py
+    workloads/parallel/test_context.py::test_outputs workloads/parallel/test_modes.py workloads/test_apply.py
+    workloads/test_bert.py workloads/test_flops.py workloads/test_gpt_neox.py workloads/test_moe.py
+    workloads/test_resnet50.py workloads/test_unet3d.py
+    test_imports.py::test_a_sweep_and_its_report test_packaging.py test_repeated.py test_written_before.py
     """.split()  # noqa: SIM905
 )
 """Files and tests of `make test-all`, but for what is marked smoke, which `make test` runs too."""
