@@ -18,7 +18,7 @@ from benchsuite.results.store.store import ResultsStore
 
 RATE = "200mbit"
 PAYLOAD = 1448 / 1514
-"""Of an Ethernet frame of 1500 bytes, of which IP and TCP (with timestamps) take 52, and the link's own header 14."""
+"""Share of data in an Ethernet frame of 1500 bytes: IP and TCP (with timestamps) take 52, the link's header 14."""
 BETA_S_PER_BYTE = 8 / (200e6 * PAYLOAD)
 KNOWN, BETWEEN = "64KiB,128KiB,256KiB,512KiB,1MiB,2MiB,4MiB", "96KiB,192KiB,384KiB,768KiB,1536KiB,3MiB"
 TABLES = ("ring", "recursive_doubling", "halving_doubling", "torus", "tree", "parameter_server")

@@ -55,7 +55,7 @@ class Compared:
 
     @property
     def best(self) -> float:
-        """That of our best loader."""
+        """The rate of our best loader."""
         return max(map(self.ratio, self.ours))
 
 

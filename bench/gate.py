@@ -23,7 +23,7 @@ POINTS, LEARN, QUIET, STEP_AT = 100, 100, 300, 300
 SWEEPS, STEPPED = 8, 16
 """Histories of a sweep per cell: 8 x 300 quiet nights, and 1600 points that step."""
 DRIFT = 0.005
-"""At most, over a history; the practical threshold."""
+"""The largest drift over a history; the practical threshold."""
 OUTLIER = np.log(1.3)
 OUTLIER_SHARE = 0.05
 FLIP = 0.08
@@ -60,7 +60,7 @@ class Rates:
     """Share of nights."""
     num_nights: int
     found: tuple[float, ...]
-    """Of PROMISED."""
+    """The share found of each level of PROMISED."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _cell(cell: tuple[str, float]) -> Cell:
 
 
 def measure(cells: Iterable[tuple[str, float]] = CELLS) -> dict[tuple[str, float], Cell]:
-    """By kind and level, on all cores."""
+    """Measure each kind at each level, on all cores."""
     asked = [*cells]
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with ProcessPoolExecutor() as pool:
@@ -214,7 +214,7 @@ def measure(cells: Iterable[tuple[str, float]] = CELLS) -> dict[tuple[str, float
 
 
 def table(found: dict[tuple[str, float], Cell]) -> str:
-    """As Markdown."""
+    """The results as a Markdown table."""
     promised = [f"{sigmas:g} sigma in {nights} nights" for sigmas, nights in PROMISED]
     heads = ["false alarms", *promised, *(f"at most: {one}" for one in promised), "asv: false alarms"]
     heads += [f"asv: {one}" for one in promised]

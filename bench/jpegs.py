@@ -55,7 +55,7 @@ def limit(scene: Scene) -> float:
 
 
 def measure_cold(scene: Scene) -> dict[tuple[str, str], Ratio]:
-    """The same for whole epochs of evicted files, the start of the loader included."""
+    """Measure whole epochs of evicted files in the same way, the start of the loader included."""
 
     def loaded(name: str, loader: str) -> float:
         evict(scene.datasets[name].data_files())

@@ -38,7 +38,7 @@ OTHER_BUCKETS_MB = 4
 RATE, OTHER_RATE, TIMES_AS_FAST = "50mbit", "25mbit", 0.5
 """Faster links would keep the cores of this host busy at eight nodes."""
 STEPS = 8
-"""Of a trial; of tensor parallelism more: its 32 exchanges a step vary more than one."""
+"""Steps of a trial. Tensor parallelism has more: its 32 exchanges a step vary more than one."""
 BURST_BYTES = 16 * 1024
 """An eighth of what tensor-parallel ranks exchange at a time. What a link saves up while ranks compute it lets through
 at once afterwards, as no network card does: with 128 KiB half of the exchange of two ranks took no time at all."""

@@ -48,7 +48,7 @@ class Scene:
     batch: int
     workers: int
     samples: list[Sample] = field(default_factory=list)
-    """In memory, for `work`: what decoding and augmenting them is the limit, where reading is not."""
+    """Samples in memory, for `work`: what decoding and augmenting them is the limit, where reading is not."""
     work: Callable[[list[Sample]], float] | None = None
 
 
@@ -67,7 +67,7 @@ class Cell:
 
 
 Table = dict[tuple[str, str, bool], Cell]
-"""By format, loader, and whether cold."""
+"""Cells by format, loader, and whether the files are cold."""
 
 
 def make_volumes(folder: Path, samples: int) -> dict[str, Dataset]:
@@ -284,7 +284,7 @@ VOLUMES, IMAGES, SEQUENCES = 32, 1600, 4096
 
 
 MIN_WARM_VOLUMES, MIN_IMAGES = 0.80, 0.90
-"""Of the limit, by the best loader."""
+"""Shares of the limit that the best loader has to reach."""
 
 
 def report(folder: Path, workers: int) -> tuple[str, list[tuple[bool, str]]]:

@@ -38,7 +38,7 @@ def ours(name: str) -> Iterator[Counted]:
 
 
 def plain(name: str, endpoint: str, folder: Path) -> Iterator[Counted]:
-    """The same by a loop over names that are known: whole objects by `get`, tars by `tarfile`, HDF5 by h5py."""
+    """Read the samples by a loop over names that are known: whole objects by `get`, tars by `tarfile`, HDF5 by h5py."""
     import obstore
 
     store = obstore_client(endpoint)

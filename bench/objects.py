@@ -34,7 +34,7 @@ SHAPES = (
 ROUNDS = 5
 SECONDS = 2.0
 MAX_OF_CEILING = 0.8
-"""Of what the server gives to a bare socket: what reads more is held by the server, and its rate is no claim."""
+"""Share of what the server gives to a bare socket: what reads more is held by the server, and its rate is no claim."""
 MIN_OF_PLAIN = 0.95
 SERVER_CORE, CLIENT_CORE = 0, 1
 CONFIG = """daemon off;
@@ -67,7 +67,7 @@ class Rates:
     bytes_per_s: list[float] = field(default_factory=list)
     bytes_per_cpu_s: list[float] = field(default_factory=list)
     samples_per_s: list[float] = field(default_factory=list)
-    """Of formats."""
+    """Samples a second, where a format was read."""
 
 
 def takes(client: str, shape: Shape) -> bool:

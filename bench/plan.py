@@ -22,7 +22,7 @@ class Planned:
 
 
 def measure(folder: Path) -> Planned:
-    """In a process of its own."""
+    """Measure in a process of its own."""
     done = subprocess.run([sys.executable, "-c", CHILD, str(folder)], check=True, capture_output=True, text=True)
     return Planned(**json.loads(done.stdout.splitlines()[-1]))
 

@@ -21,7 +21,7 @@ RUNS = Path(__file__).parent / "published_runs.yaml"
 MAX_HALF_WIDTH = 0.25
 """Half of an interval over the prediction, the median of the rows that count."""
 MAX_SLOWER = 0.05
-"""Of the layout that the planner chooses among timed ones, over the fastest of them."""
+"""How much slower the layout may be that the planner chooses among timed ones, over the fastest of them."""
 MISS = 2 / (1 - (QUANTILES[1] - QUANTILES[0]))
 """What an interval score of 90 % intervals takes for a miss, times how far it misses (Gneiting and Raftery 2007)."""
 
@@ -50,7 +50,7 @@ class Forecast:
 
     @property
     def half_width(self) -> float:
-        """Of the interval, over the prediction."""
+        """Half of the interval's width over the prediction."""
         return (self.high_s - self.low_s) / 2 / self.step_s
 
     @property

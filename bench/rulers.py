@@ -28,7 +28,7 @@ NEAR_POINTS, NEAR_SHARE = 0.005, 0.1
 COVERED = (0.80, 0.97)
 LEVEL, LEAST_NOISE, STEP = 0.9, 0.01, 1e-6
 ERRORS = {"off": "|log(predicted / measured)|", "relative": "|predicted / measured - 1|"}
-"""Of a step: twice and half as long are errors alike by the first, 100 and 50 % by the second."""
+"""Errors of a step: twice and half as long are errors alike by the first, 100 and 50 % by the second."""
 RESAMPLES, SEED = 2000, 20260101
 NOISES, SEEDS = (0.01, 0.02, 0.05), 5
 SCALES = ((1, 2, 4), (1, 2, 4, 8), (8, 16, 32))

@@ -72,7 +72,7 @@ class Condition(NamedTuple):
     name: str
     reader: str
     variable: str = ""
-    """Of its environment: NAME=VALUE."""
+    """A variable of its environment: NAME=VALUE."""
     keeps_pages: bool = False
     """Whether they read a copy that is never evicted: the same pages and folios, at the same places."""
 
@@ -109,7 +109,7 @@ class Sessions(NamedTuple):
 
     @property
     def spread_of_copying(self) -> float:
-        """The same of the plain loop."""
+        """The spread of the plain loop's copying over sessions."""
         return max(self.copied) / min(self.copied)
 
     @property

@@ -46,7 +46,7 @@ class Line:
     ranks: tuple[int, ...]
     au: tuple[float, ...]
     bottleneck: str
-    """At the largest number."""
+    """What limits at the largest number."""
     stage_s: float | None
 
 
@@ -98,7 +98,7 @@ def table(lines: list[Line]) -> str:
 
 
 def figure(lines: list[Line]) -> str:
-    """The same as SVG: utilization against accelerators, 0 to 1."""
+    """Draw the table as SVG: utilization against accelerators, 0 to 1."""
     width, height, left, top = 560, 300, 50, 20
     across = {ranks: left + 60 + number * 150 for number, ranks in enumerate(lines[0].ranks)}
     parts = [

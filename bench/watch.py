@@ -19,7 +19,7 @@ from benchsuite.workloads.resnet50 import WORKLOAD
 STEPS = 8
 PAIRS = 60
 FILE_PAIRS = 30
-"""Of passes over all JPEGs."""
+"""Pairs of passes over all JPEGs."""
 DIRECT_STEPS = 50_000
 DIRECT_ROUNDS = 9
 

@@ -85,7 +85,7 @@ class Mlp(nn.Module):
 
 
 class GatedMlp(nn.Module):
-    """The same with a gate (Shazeer, "GLU variants improve transformer", 2020): SwiGLU."""
+    """An MLP with a gate (Shazeer, "GLU variants improve transformer", 2020): SwiGLU."""
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()

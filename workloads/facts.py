@@ -150,7 +150,7 @@ class DecoderShape:
 
     @property
     def variant(self) -> Variant:
-        """It as a variant."""
+        """The facts as a variant."""
         model = asdict(self)
         return Variant(model, {name: model.pop(name) for name in ("seq_len", "vocab_size")})
 
@@ -203,7 +203,7 @@ def _shape_problems(model: Mapping[str, Any], sample: Mapping[str, int]) -> Iter
 
 
 SPECIAL_TOKENS = 3
-"""Of a BERT sample: what begins it, and what ends each of its two segments."""
+"""Tokens of a BERT sample: what begins it, and what ends each of its two segments."""
 
 
 def gpt_neox_shape(

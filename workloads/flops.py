@@ -35,7 +35,7 @@ class Flops:
     """FLOPs of the forward pass that are in blocks: that is done again under full activation checkpointing."""
     convention: str = CONVENTION
     masked_flops: int = 0
-    """Of forward and backward: what causal attention computes behind its mask, which kernels may leave out."""
+    """Share of forward and backward: what causal attention computes behind its mask, which kernels may leave out."""
 
 
 def count(workload: "Workload", variant: Variant) -> Flops:

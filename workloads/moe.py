@@ -115,7 +115,7 @@ class Experts(nn.Module):
         self.group = group
 
     def expert_parameters(self) -> list[nn.Parameter]:
-        """Those of which every rank of the group holds its own."""
+        """The parameters of which every rank of the group holds its own."""
         return list(self.parameters())
 
 

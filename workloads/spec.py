@@ -59,7 +59,7 @@ class Variant:
         return [name for name in ModelSpec.model_fields if name in self.model or name in self.sample]
 
     def resized(self, sizes: Mapping[str, int]) -> "Variant":
-        """The same with other sizes, each of them one of `sizes`.
+        """The workload with other sizes, each of them one of `sizes`.
 
         Masked tokens, unless they are given too, stay in proportion to the length of a sample.
         """

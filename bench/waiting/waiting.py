@@ -20,7 +20,7 @@ from benchsuite.workloads.gpt_neox import WORKLOAD as NEOX
 from benchsuite.workloads.spec import Variant
 
 FORWARD_S, BACKWARD_S = 0.016, 0.032
-"""Of one layer and sample."""
+"""Seconds of one layer and sample."""
 TENSOR_TIMES = 2.0
 """Times as long where ranks share each layer: an eighth of it must outlast what issuing it takes of a core."""
 LAYERS, HIDDEN, HEADS = 8, 128, 8

@@ -25,7 +25,7 @@ class Tried:
 
     accelerators: int
     au: tuple[float, ...]
-    """Of its repeats."""
+    """The utilization of each repeat."""
     low: float | None
     high: float | None
     """Interval of the mean AU, 95 % over all looks at it; None below two repeats."""

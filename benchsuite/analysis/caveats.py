@@ -22,7 +22,7 @@ MAX_LATE_S, MAX_LATE_SHARE = 0.0002, 0.05
 MAX_COPY_SHARE = 1.5
 """Readers that give more than so many times what a core copies have not copied."""
 MAX_BUFFERED_BYTES = 64 << 20
-"""So much may have been read before it was asked for: more than readers and archives hold in their buffers."""
+"""Bytes that may have been read before they were asked for: more than readers and archives hold in their buffers."""
 OF_A_STORE = "what the object store keeps in memory cannot be seen from here"
 MAX_DIRECT_RESIDENT = 0.05
 """Headers and tables that libraries read may stay in the page cache after direct reads."""

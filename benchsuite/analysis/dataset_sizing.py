@@ -14,7 +14,7 @@ class Sizing:
     batch_size: int
     sample_bytes: float
     memory_bytes: int
-    """Of one host."""
+    """Memory of one host."""
     hosts: int = 1
 
     @property

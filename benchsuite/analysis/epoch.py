@@ -30,13 +30,13 @@ from benchsuite.storage import mixes
 from benchsuite.storage.dataset.manifest import Manifest
 
 MIN_AMPLIFICATION = 1.1
-"""From it on the first steps of a cold epoch are no picture of the rest."""
+"""The amplification from which on the first steps of a cold epoch are no picture of the rest."""
 MAX_STARVED_AU = 0.97
 """Below it steps wait for their input, which so takes as long as they do."""
 MAX_STREAM_ERROR = 0.02
 """What reading ahead may make of the utilization of a stream's window without a caveat."""
 MAX_KEPT_SHARE = 0.8
-"""Of a node's memory: a larger dataset does not stay in it through an epoch."""
+"""Share of a node's memory: a larger dataset does not stay in it through an epoch."""
 _PARTS = 1000
 
 
@@ -81,7 +81,7 @@ def over_epoch(window: ColdWindow) -> Estimate:
     beside = max(0.0, window.amplification - 1)
 
     def au(waits: "float | npt.NDArray[np.float64]", share: float = 1.0) -> float:
-        """That of an epoch of which `share` waits `waits` times as long as the window did, the rest not at all."""
+        """AU of an epoch of which `share` waits `waits` times as long as the window did, the rest not at all."""
         rest_s = input_s * (1 - window.waiting_share)
         waiting_s = rest_s + input_s * window.waiting_share * waits
         return float(1 / (share * np.maximum(1.0, waiting_s).mean() + (1 - share) * max(1.0, rest_s) + lost_s))

@@ -36,5 +36,5 @@ def operator_figures(values: Mapping[str, Any], results: Sequence[RankSamples]) 
 
 
 def _summed(ranks: Sequence[Mapping[str, Mapping[str, float | None]]], what: str) -> dict[str, float]:
-    """Of each class, over all ranks."""
+    """Sums of each class over all ranks."""
     return {name: sum(classes[name][what] or 0 for classes in ranks) for name in ranks[0]}

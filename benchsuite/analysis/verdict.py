@@ -15,7 +15,7 @@ from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, PreprocessingPart, Verdict
 
 HELD_BACK_AU = 0.95
-"""From this utilization on the input keeps up: AU tops out near it on CPU machines."""
+"""The utilization from which on the input keeps up: AU tops out near it on CPU machines."""
 MOSTLY_KEPT_UP_AU = 0.90
 """Between it and HELD_BACK_AU the computation takes the most of the step and the input some: mixed."""
 MAIN_SHARE = 0.65
@@ -52,7 +52,7 @@ class Setting:
     num_workers: int | None = None
     """Loader workers of one rank."""
     ranks: int | None = None
-    """That share the cores."""
+    """Ranks that share the cores."""
     cores: int | None = None
     file_per_sample: bool | None = None
     emulated: bool = False
@@ -69,7 +69,7 @@ class Judgement(NamedTuple):
     evidence: str
     remedy: str | None = None
     part: PreprocessingPart | None = None
-    """Of preprocessing, where it can be told."""
+    """The part of preprocessing that is meant, where it can be told."""
 
     def figures(self) -> dict[str, str | None]:
         """Return the figures of a record that say it."""

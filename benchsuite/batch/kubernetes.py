@@ -18,7 +18,7 @@ PORT = 29400
 NEEDED = {"image": "of the containers", "claim": "a volume claim and where it is mounted, such as scratch:/scratch"}
 OPTIONS = (*NEEDED, "namespace")
 MAX_NAME = 52
-"""Of a Job: its pods' names, which end with their number, are host names of 63 letters at most."""
+"""The longest name of a Job: its pods' names, which end with their number, are host names of 63 letters at most."""
 
 
 def manifest(job: Job, spec: JobSpec) -> str:

@@ -137,7 +137,7 @@ class Verbs(TyperGroup):
             self.add_command(TyperCommand(name=name, help=line))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order of use."""
+        """List the verbs in the order of use."""
         return list(VERBS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

@@ -59,7 +59,7 @@ from benchsuite.results.report.modelled import PipelineStep, Slot, schedule_text
 from benchsuite.results.store.store import ResultsStore
 
 MOST = 10**9
-"""Of what is counted; far above any machine or model, far below what overflows or never ends."""
+"""The largest count; far above any machine or model, far below what overflows or never ends."""
 MOST_TRAINED = 1e18
 """Tokens and samples of a whole training, as in model files."""
 
@@ -205,7 +205,7 @@ def _job(
 
 
 def _model(name: str, seq_len: int | None) -> Model:
-    """By its name, from one's own YAML file, or from Hugging Face's config.json; of other sequences where asked for."""
+    """The model by its name, from one's own YAML file or Hugging Face's config.json; of other sequences if asked."""
     model = models.from_config(Path(name)) if name.endswith(".json") else models.load(name)
     return model if seq_len is None else model.with_seq_len(seq_len)
 

@@ -213,13 +213,13 @@ def demo(
 
 FORMATS = ("files", "webdataset", "hdf5", "lmdb")
 WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
-"""By what samples are."""
+"""Workloads by the kind of samples."""
 BATCHES = {"image": 16, "volume": 2, "mlm": 16, "tokens": 8}
 MAX_SAMPLES = {"image": 2048, "volume": 64, "mlm": 8192, "tokens": 8192}
-"""So many are converted at most: enough for cold trials of STEPS steps."""
+"""Samples that are converted at most: enough for cold trials of STEPS steps."""
 STEPS, REPEATS = 24, 3
 BATCHES_OF_A_TRIAL = 50
-"""That one reader takes of them, about, and holds: of few samples batches are smaller."""
+"""Batches that one reader takes of them, about, and holds: of few samples batches are smaller."""
 
 
 def advise(

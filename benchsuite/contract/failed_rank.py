@@ -42,7 +42,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def _full_place(error: BaseException) -> str:
-    """That shared memory is full, where an exception says only that something is: semaphores of workers lie there."""
+    """Say that shared memory is full, where an exception says that something is: semaphores of workers lie there."""
     if not isinstance(error, OSError) or error.errno != errno.ENOSPC or error.filename is not None:
         return ""
     try:

@@ -16,7 +16,7 @@ EXTRAS = {
     "darshan": ("darshan",),
     "deepspeed": ("deepspeed",),
 }
-"""By the names that they are imported by."""
+"""Packages of each extra, by the names that they are imported by."""
 TORCH = "install the build of PyTorch for your devices, as https://pytorch.org/get-started says"
 
 

@@ -190,7 +190,7 @@ class SeenReaders:
     refill_s: float = 0.0
     """Seconds of loading in the first steps of later passes."""
     queue_batches: int = 0
-    """That the loader may hold ready."""
+    """Batches that the loader may hold ready."""
 
 
 @dataclass(frozen=True)
@@ -238,14 +238,14 @@ class RankSamples:
     io_profile: dict[str, Any] | None = None
     """What the readers did with files (`storage.observe.io_trace.Tracer.finish`), where that was asked for."""
     operators: dict[str, dict[str, float | None]] | None = None
-    """Of a PyTorch profile: what the operators of a step compute, move and take, by class.
+    """What a PyTorch profile tells: what the operators of a step compute, move and take, by class.
 
     `benchsuite.workloads.parallel.operators.Counted`, and `seconds` (None: compiled).
     """
     final_loss: float | None = None
     device_name: str | None = None
     num_multiprocessors: int | None = None
-    """Of its CUDA device."""
+    """Multiprocessors of its CUDA device."""
     num_devices: int = 1
     """Devices that this one process computes on."""
     skipped_steps: int | None = None

@@ -184,7 +184,7 @@ class TrialSpec(ComputeSpec):
             return self.ranks
 
     def with_steps(self, steps: int) -> "TrialSpec":
-        """The same with other measure.steps."""
+        """The spec with other measure.steps."""
         return self.model_copy(update={"measure": self.measure.model_copy(update={"steps": steps})})
 
     @property

@@ -32,6 +32,6 @@ def _packages_uj(folder: Path) -> dict[str, int]:
 
 
 def _range_uj(socket: Path) -> int:
-    """After how many microjoules a counter begins anew."""
+    """Microjoules after which a counter begins anew."""
     text = text_of(socket / "max_energy_range_uj")
     return int(text) + 1 if text.isdigit() else 1 << 63

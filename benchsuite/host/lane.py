@@ -14,7 +14,7 @@ class Lane:
     number: int
     count: int
     num_nodes: int | None = None
-    """That trials are planned for, in all lanes alike: some may have one more. None: not told."""
+    """Nodes that trials are planned for, in all lanes alike: some may have one more. None: not told."""
 
     def __str__(self) -> str:
         return f"{self.number}/{self.count}"

@@ -43,7 +43,7 @@ from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, write_invitation
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
 NODES_GRACE_S = 0.5
-"""After the ranks of one agent have failed, how long those of others may take to fail of themselves and say why."""
+"""How long ranks of other agents, after those of one have failed, may take to fail of themselves and say why."""
 REFRESH_S = 0.2
 LEAVE_S = 60.0
 """How long tasks that have not come yet are waited for, to be told that there is nothing to do."""

@@ -24,7 +24,7 @@ class Agent:
     boot_id: str = ""
     cores: int = 1
     cpus: tuple[int, ...] = ()
-    """Those that it may use, by number."""
+    """Cores that it may use, by number."""
     devices: tuple[str, ...] = ()
     """CUDA devices that it may use, each by a name that is its own."""
     address: str | None = None

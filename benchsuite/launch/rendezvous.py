@@ -55,7 +55,7 @@ class Invitation:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The opposite."""
+        """Read an invitation from its line."""
         token, addresses, port = json.loads(text)
         return cls(token, tuple(addresses), port)
 
@@ -192,7 +192,7 @@ class Rendezvous:
 
 
 def proof(token: str, who: str, agents_nonce: bytes, launchers_nonce: bytes) -> bytes:
-    """That the launcher, or the agent, knows the token, without telling it; for one conversation alone."""
+    """Prove that the launcher, or the agent, knows the token, without telling it; for one conversation alone."""
     return hmac.digest(token.encode(), who.encode() + b":" + agents_nonce + launchers_nonce, "sha256")
 
 

@@ -51,7 +51,7 @@ PR_SET_CHILD_SUBREAPER = 36
 IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 """Schedulers signal every process of a job: the zygote leaves it to the sweep to end the trial."""
 RANKS_GRACE_S = 0.2
-"""After a rank has failed, how long the others may take to fail of themselves and say why."""
+"""How long the others, after a rank has failed, may take to fail of themselves and say why."""
 MAX_POLL_S = 3600.0
 MEET_PAUSE_S = 0.1
 MEET_S = 120.0

@@ -41,7 +41,7 @@ COPIED_BYTES = {"cuda": 1 << 30, "cpu": 1 << 28}
 HOST_BYTES = 1 << 28
 MIN_SAMPLE_S, MIN_SAMPLES, WARMUP_S = 0.02, 5, 0.2
 MAX_ERROR = {"fp32": 1e-4, "tf32": 5e-3, "bf16": 5e-2, "fp16": 1e-2}
-"""Of a row of a product, relative to the same in float64 (norms): what rounding of operands explains, several times."""
+"""Largest error of a product's row, relative to float64 (norms): several times what rounding of operands explains."""
 MAX_SPREAD = 0.1
 
 
@@ -52,7 +52,7 @@ class Cell:
     name: str
     unit: str
     values: list[float]
-    """Its samples, in the unit."""
+    """Samples of the measurement, in the unit."""
     of_peak: float | None = None
     """Share of the stated peak that their median reaches."""
 
@@ -67,7 +67,7 @@ class Timer:
 
     device: torch.device
     seconds: float
-    """For each measurement."""
+    """Seconds for each measurement."""
     _spent_s: float = field(default=0.0, init=False)
 
     def samples_s(self, call: Callable[[], object]) -> list[float]:
@@ -140,7 +140,7 @@ def _product(timer: Timer, precision: Precision) -> Cell:
 
 
 def _fitting_width(dtype: torch.dtype, within_s: float) -> int:
-    """Of matrices whose product a CPU is done with in time, by the time of a small one."""
+    """Width of matrices whose product a CPU is done with in time, by the time of a small one."""
     small, found = (torch.ones(LEAST_WIDTH, LEAST_WIDTH, dtype=dtype) for _ in range(2))
     torch.mm(small, small, out=found)
     began = time.perf_counter()

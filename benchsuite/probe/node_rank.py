@@ -40,7 +40,7 @@ class Screening:
     """What the ranks are asked for besides their spec."""
 
     seconds: float
-    """For each measurement of a device, over all rounds, and for reading in each."""
+    """Seconds for each measurement of a device, over all rounds, and for reading in each."""
     ranks_per_node: int
     path: str | None = None
     """Where each node reads a file of its own."""

@@ -59,9 +59,9 @@ class Screen:
     """What was measured: values by name of each rank, in order, and the names of their nodes."""
 
     nodes: Sequence[str]
-    """Of each rank."""
+    """The node of each rank."""
     found: Sequence[Sequence[Mapping[str, Any]]]
-    """Of each rank what it has left, as `node_rank.Found`."""
+    """What each rank has left, as `node_rank.Found`."""
 
     def values(self, node: str, name: str) -> list[list[float]]:
         """The samples of each rank of a node that has some."""

@@ -128,7 +128,7 @@ class Claims:
 
     @classmethod
     def of(cls, store: Path, session: str, lease_s: float = LEASE_S) -> "Claims":
-        """Those of a session of a store."""
+        """The claims of a session of a store."""
         return cls(store / CLAIMS / session, lease_s)
 
     def over(self, trials: Mapping[str, str]) -> set[str]:

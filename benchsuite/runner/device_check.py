@@ -37,7 +37,7 @@ MAX_RATIO, MAX_AU_ERROR = 1.03, 0.02
 TRUTHS = (0.5, 0.9)
 PHOTOGRAPHS, BATCH = 512, 64
 PACED_WORKERS = max(1, min(12, (os.cpu_count() or 2) - 2))
-"""So many that what is done to an image after it was read takes less than the pace."""
+"""Workers enough that what is done to an image after it was read takes less than the pace."""
 BEHIND_S = 0.1
 """How far a paced reader may be behind: more than collating takes, far less than a block of steps."""
 PACED = '''"""Samples at a known pace, one every {pace_s!r} s: what collating a batch takes is made up for."""
@@ -71,7 +71,7 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
 
 
 MAX_EXPOSED_ERROR = 0.02
-"""Of a step."""
+"""Share of a step."""
 
 
 def exposed_s(trace: Path) -> float:
@@ -306,7 +306,7 @@ def plain_step_s(spec: Mapping[str, Any], from_host: bool = False) -> float:
 
 
 def _as_bytes(values: torch.Tensor) -> torch.Tensor:
-    """Of images a byte for each number; labels as they are."""
+    """Images with a byte for each number; labels as they are."""
     return values.mul(255).to(torch.uint8) if values.is_floating_point() else values
 
 

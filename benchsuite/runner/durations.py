@@ -108,7 +108,7 @@ def in_words(points: Sequence[Point], known: Durations, sweeps: int = 1, left_s:
 
 
 def _guessed(points: Collection[str]) -> str:
-    """That points without a trial of their own are taken to last as long as others."""
+    """Say that points without a trial of their own are taken to last as long as others."""
     if not points:
         return ""
     one = len(points) == 1

@@ -111,7 +111,7 @@ class SweepDisplay:
         self._status: MovingLine | None = None
         self._number = self._total = 0
         self._own_ends_s = 0.0
-        """By the monotonic clock, when the trial that runs is expected to end."""
+        """Time of the monotonic clock when the trial that runs is expected to end."""
         self._rest_s: float | None = None
         self._label = ""
 
@@ -149,7 +149,7 @@ class SweepDisplay:
         self.say(f"[{self._number}/{self._total}] {finished_line(record)} · ETA {self._eta()}")
 
     def _eta(self) -> str:
-        """It only falls while a trial runs, and waits for one that takes longer than expected."""
+        """The time left: it only falls while a trial runs, and waits for one that takes longer than expected."""
         if self._rest_s is None:
             return UNKNOWN
         return clock(self._rest_s + max(0.0, self._own_ends_s - time.monotonic()))

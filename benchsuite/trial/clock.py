@@ -125,9 +125,9 @@ class NvtxClock:
 
     clock: Clock
     _names: list[str] = field(default_factory=list)
-    """Of the parts of the last whole step."""
+    """Names of the parts of the last whole step."""
     _seen: list[str] = field(default_factory=list)
-    """Of those of this one."""
+    """Names of the parts of this step."""
 
     def start(self) -> None:
         self.clock.start()

@@ -55,7 +55,7 @@ class Told:
     num_replayed: int = 0
     """Steps that got a batch again."""
     cores: int | None = None
-    """That this process may use."""
+    """Cores that this process may use."""
     ranks_apart: bool = False
     """Other ranks' loops are not among these: what they keep busy is not known from that of others."""
     device: str = "cpu"
@@ -161,7 +161,7 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
 
 
 def html(name: str, found: Mapping[str, Any]) -> str:
-    """The same as a table for notebooks: what holds the loop back, and the parts of its step so far."""
+    """The answer as a table for notebooks: what holds the loop back, and the parts of its step so far."""
     if not found:
         return f"<p>{escape(name)}: no step has counted yet</p>"
     step_s = found["step_s_mean"]

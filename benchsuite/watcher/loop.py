@@ -212,7 +212,7 @@ class Loop:
         self._batch_rows: int | None = None
         self._pass_begins = False
         self._kind = "uncounted"
-        """Of the step that runs."""
+        """The kind of the step that runs."""
 
     def run(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass. A step that is broken off does not count."""

@@ -38,8 +38,8 @@ class LoadTimes:
 
     def __init__(self) -> None:
         self.seconds = self.own_s = self.fed_s = self.beside_s = 0.0
-        """Of all loads; in which this thread ran or waited for a core; in which threads ran that load for it; and in
-        which others did, of libraries mostly, of which nobody can say whether they load or spin."""
+        """Seconds of all loads; of them those in which this thread ran or waited for a core, in which threads ran that
+        load for it, and in which others did, of libraries mostly, of which nobody can say whether they load or spin."""
         self._strangers: dict[int, float] = {}
         """Clocks of threads that do not load, and what each showed last."""
         self._feeders: dict[int, float] = {}
@@ -122,7 +122,7 @@ class ReaderTimes:
     _pause_s: float = FIRST_PAUSE_S
 
     def watch(self, pids: Collection[int]) -> None:
-        """These are the readers from now on; those known already go on."""
+        """Take these for the readers from now on; those known already go on."""
         self.pids = sorted(pids)
         self.num_readers = max(self.num_readers, len(pids))
         self._last = {pid: last for pid, last in self._last.items() if pid in pids}

@@ -89,7 +89,7 @@ class Chart:
     bars: bool = False
     """`y` holds numbers of points, which the page turns into their labels."""
     by_value: bool = False
-    """Of `bars`: the largest first, not as the points stand in their table."""
+    """Draw `bars` with the largest first, not as the points stand in their table."""
     tables: Sequence[Table] = ()
     """What stands below it, in cells."""
     cells: Sequence[tuple[str, str, float, int]] = ()

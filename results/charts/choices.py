@@ -12,7 +12,7 @@ FIGURES: Mapping[str, tuple[str, float]] = {
     "ms per step": ("step_s_mean", 1e3),
     "MB/s": ("io_bytes_per_s", 1e-6),
 }
-"""By unit: a figure, and what it is multiplied by."""
+"""Figures by their unit, and what each is multiplied by."""
 NOTE = "Median over repeats, the best first; bars: 95 % interval from six repeats on, else the range."
 RANKED, UNRANKED = "ranked", "not ranked: disturbed, or no choice"
 LOOKS = {RANKED: {"size": 9}, UNRANKED: {"size": 9, "symbol": "circle-open"}}

@@ -9,7 +9,7 @@ from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.record import Record
 
 Apart = Mapping[str, tuple[Sequence[str], Sequence[str]]]
-"""By setting (`data.num_workers`), the values of both sides as a filter writes them."""
+"""Settings (`data.num_workers`) that differ, with the values of both sides as a filter writes them."""
 MOST_TOLD = 3
 """Settings that a sentence names, and values of each."""
 WITHOUT_MEANING = {*(f"data.{name}" for name in PATHS), *(f"measure.{name}" for name in WITHOUT_IDENTITY)}

@@ -21,16 +21,16 @@ MIN_DIFFERENCE = 0.05
 FALSE_ACCUSATIONS = 0.01
 """The most screens of healthy nodes of a hundred in which one is accused."""
 DEGREES = ((500, 6), (32, 5), (12, 4), (8, 3), (4, 2), (0, 1))
-"""From so many nodes on, the degrees of freedom of Student's t at which a deviation is too large for chance.
+"""Numbers of nodes, and from each on the degrees of freedom of the Student's t that deviations are judged by.
 
 Found by simulation of nodes that are normal alike, or have the tails of Student's t of 5 degrees: fewer degrees than
 there are nodes, since of so few neither the spread nor its tails are known well.
 """
 MIN_NODES_OF_LINKS = 8
-"""Of fewer, what is the link's and what is its nodes' cannot be told apart."""
+"""Nodes that are needed: of fewer, what is the link's and what is its nodes' cannot be told apart."""
 MIN_LINK_DIFFERENCE = 0.1
 LINKS_SHARE = 0.2
-"""Of the false accusations that are allowed: nodes have used up most of them."""
+"""Share of the false accusations that are allowed: nodes have used up most of them."""
 POLISHES = 20
 MIN_REPEATS = 3
 """Ranges of two repeats of the same distribution differ too much to tell a node by them."""

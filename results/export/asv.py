@@ -46,7 +46,7 @@ except ImportError as error:
 ENVIRONMENT = "benchsuite"
 """The name of the asv environment of exported results: `asv run` writes to others, and overwrites none of them."""
 CHANGED_ENVIRONMENT = "benchsuite-dirty"
-"""That of trials of a changed work tree: they stand beside the commit's own numbers, never for them."""
+"""The environment of trials of a changed work tree: they stand beside the commit's own numbers, never for them."""
 CHANGED = "-dirty"
 """How a commit with changes in the work tree ends, as git describes it."""
 NOT_ITS_OWN = "a changed work tree, so not the commit's own numbers; --dirty exports them beside those"

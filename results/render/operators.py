@@ -31,7 +31,7 @@ def sources(points: Sequence[Row]) -> list[str]:
 
 
 def lines(row: Row) -> list[str]:
-    """The same of one trial in words; nothing where its operators were not counted."""
+    """The operators of one trial in words; nothing where its operators were not counted."""
     if not counted([row]):
         return []
     classes = "; ".join(f"{word} {_in_words(row, name)}" for name, word in CLASSES.items())

@@ -205,7 +205,7 @@ COLUMNS = (
 )
 AU_OF_EPOCH = Column("AU of the epoch", lambda row: number(row, "au_epoch"), optional=True)
 PAPER_COLUMNS = (*COLUMNS[:2], AU_OF_EPOCH, *COLUMNS[2:])
-"""With both utilizations, which a table on paper has room for."""
+"""Columns with both utilizations, which a table on paper has room for."""
 POINT_COLUMNS = (
     Column("sweep", lambda row: str(row["sweep"]), right=False),
     Column("session", lambda row: str(row["session"]), right=False),

@@ -69,7 +69,7 @@ def _of_contest(contest: Contest) -> str:
 
 
 def _no_difference(contest: Contest, at: str, best: Choice, tied: Sequence[Choice]) -> str:
-    """That all choices are alike, as far as any number of repeats could tell."""
+    """Say that all choices are alike, as far as any number of repeats could tell."""
     names = _named([best, *tied], lambda choice: f"{choice.label} ({_value(contest, choice)})")
     no = f"{at}{'it' if at else 'It'} makes no difference which is used"
     return f"{no}: {names} cannot be told apart, and not even {MAX_REPEATS_TOLD} more repeats would."
@@ -95,7 +95,7 @@ def _tied(contest: Contest, tied: Sequence[Choice]) -> str:
 
 
 def _slower(contest: Contest, best: Choice, choice: Choice) -> str:
-    """By how much a choice is worse, and in which part of the step."""
+    """Say by how much a choice is worse, and in which part of the step."""
     share = 1 - (choice.against_best or 0.0)
     said = f"{choice.label} is {share:.0%} {contest.measure.worse}"
     because = _because(best.row, choice.row)

@@ -19,7 +19,7 @@ class Predicted:
     series: "Series"
     title: str
     rows: Sequence["Row"] = ()
-    """By ranks: `samples_per_s` and `efficiency`, each with `_low` and `_high`, the ends of the 90 % interval."""
+    """Rows by ranks: `samples_per_s` and `efficiency`, each with `_low` and `_high`, the ends of the 90 % interval."""
     lines: Sequence[str] = ()
     """What the curve rests on."""
     problem: str | None = None
@@ -69,7 +69,7 @@ class StorageCurve:
     series: "Series"
     ranks: Sequence[float] = ()
     au: Sequence[float] = ()
-    """By those ranks; empty where none is predicted."""
+    """Utilization at those ranks; empty where none is predicted."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Modelled:
     unpredicted: str = ""
     """How many series more there are than are predicted; empty where all are."""
     undrawn: str = ""
-    """The same of pipelines."""
+    """How many pipelines more there are than are drawn; empty where all are."""
 
 
 NOTHING = Modelled()

@@ -45,7 +45,7 @@ class Measure(NamedTuple):
     digits: int | None = None
     """Decimals; three digits in all where None."""
     figure: str = "samples_per_s"
-    """Of a record, from which it follows."""
+    """The figure of a record from which it follows."""
 
     def of(self, row: Row) -> float | None:
         """The measure of a point or trial; None where it has none."""
@@ -68,7 +68,7 @@ MEASURES: Mapping[str, Measure] = {
     "cost": Measure(COST, "dearer"),
     "tflops": Measure("TFLOP/s a device", "lower", figure="tflops_per_device"),
 }
-"""By the values of a sweep file's `rank_by`."""
+"""Measures by the values of a sweep file's `rank_by`."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +80,19 @@ class Choice:
     low: float | None
     high: float | None
     values: tuple[float, ...]
-    """Of its repeats."""
+    """The value of each repeat."""
     why_unranked: str | None = None
     rank: int | None = None
     """1 is the best; those that cannot be told from it are 1 too."""
     against_best: float | None = None
     told_apart: bool = True
-    """From the best."""
+    """Whether it is told apart from the best."""
     more_repeats: int | None = None
-    """That would tell it from the best; None where it is told apart, or MAX_REPEATS_TOLD would not."""
+    """Repeats that would tell it from the best; None where it is told apart, or MAX_REPEATS_TOLD would not."""
 
     @property
     def label(self) -> str:
-        """Its name in tables."""
+        """The choice's name in tables."""
         return str(self.row["label"])
 
 
@@ -106,7 +106,7 @@ class Contest:
 
     @property
     def ranked(self) -> list[Choice]:
-        """Those that have a rank."""
+        """The choices that have a rank."""
         return [choice for choice in self.choices if choice.rank is not None]
 
 

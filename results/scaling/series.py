@@ -233,7 +233,7 @@ def _why_left_out(usable: Sequence[Row], trusted: Sequence[Row]) -> str:
 
 
 def _caveats(trials: Sequence[Row]) -> tuple[str, ...]:
-    """Those of all repeats, and `unstable` where their rates spread by more than UNSTABLE_SPREAD of the median."""
+    """Caveats of all repeats, and `unstable` where their rates spread by more than UNSTABLE_SPREAD of the median."""
     rates = [float(row["samples_per_s"]) for row in trials]
     unstable = rates and max(rates) - min(rates) > UNSTABLE_SPREAD * median(rates)
     return tuple(sorted({name for row in trials for name in row["caveats"]} | ({"unstable"} if unstable else set())))

@@ -19,7 +19,7 @@ PARQUET = "parquet"
 """The folder of a store that holds parts and manifest."""
 MANIFEST = "manifest.json"
 VERSION = 4
-"""Of a manifest; history:
+"""The version of a manifest; history:
   1  first version
   2  its parts hold records that `results.store.record` has checked; those of version 1 are checked as they are read
   3  their columns have the names of records of schema 2; parts of earlier versions are read from the records' JSON

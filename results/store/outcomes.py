@@ -34,7 +34,7 @@ class Ended:
     sweep: str = ""
     wall_s: float | None = None
     alike: tuple[str, ...] = ()
-    """Its values of ALIKE."""
+    """The trial's values of ALIKE."""
 
 
 def outcomes(store: Path) -> tuple[dict[str, Ended], Sequence[Passed], str | None]:
@@ -66,7 +66,7 @@ def alike_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:
-    """Those of compacted records; parts lack columns that hold nothing in them, or were added later."""
+    """Outcomes of compacted records; parts lack columns that hold nothing in them, or were added later."""
     if not manifest.parts:
         return
     import duckdb

@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 from typing_extensions import TypedDict  # typing has it for pydantic from Python 3.12 on
 
 MAX_NUMBER = 2**63 - 1
-"""No count or figure is larger: neither DuckDB nor Parquet holds larger integers, and sums of floats stay finite."""
+"""The largest count or figure: neither DuckDB nor Parquet holds larger integers, and sums of floats stay finite."""
 Number = Annotated[float, Field(ge=-MAX_NUMBER, le=MAX_NUMBER)] | None
 Count = Annotated[int, Field(ge=0, le=MAX_NUMBER)] | None
 Some = Annotated[int, Field(ge=1, le=MAX_NUMBER)] | None

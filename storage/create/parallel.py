@@ -49,7 +49,7 @@ def in_parallel(make: Make, count: int, workers: int, by_threads: bool = False) 
 
 
 def _processes(number: int) -> Executor:
-    """So many processes, which end with this one."""
+    """A pool of so many processes, which end with this one."""
     _outlive_the_terminal()
     return ProcessPoolExecutor(
         number, mp_context=get_context("spawn"), initializer=_end_with_parent, initargs=(os.getpid(),)

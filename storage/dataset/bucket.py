@@ -27,7 +27,7 @@ from benchsuite.storage.objects.client import Bucket, ObjectInfo, ObjectMissing,
 from benchsuite.storage.objects.path import ObjectPath
 
 FOLDER = "benchsuite-objects"
-"""In the node-local folder, and this user's number."""
+"""The folder's name in the node-local folder, before this user's number."""
 PIECE_BYTES = 16 << 20
 UPLOADS = "benchsuite-upload"
 """Where new datasets are made."""

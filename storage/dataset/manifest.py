@@ -135,7 +135,7 @@ class ReaderShare:
     direct: bool = False
     """Read past the page cache; for formats that can."""
     start: int = 0
-    """So many samples, or shards, are passed over."""
+    """Samples, or shards, that are passed over."""
     unpacked: Callable[[float], None] = lambda seconds: None
     """Told the seconds that a library took to decompress and decode what was read, where a format knows them."""
 
@@ -235,7 +235,7 @@ def file_digest(path: Path, like: str = "blake3:", max_threads: int = blake3.AUT
 
 
 def _digest_of_object(path: ObjectPath, like: str) -> str:
-    """The same of an object, which is read once, in blocks."""
+    """The digest of an object, which is read once, in blocks."""
     from_place = re.match(r"blake3-from-(\d+):", like)
     first, beginning = int(from_place[1]) if from_place else 0, b""
     digest = blake3() if like.startswith("blake3") else hashlib.blake2b(digest_size=16)

@@ -3,7 +3,7 @@
 from benchsuite.storage.errors import DatasetError
 
 MAX_TOLD = 20
-"""So many are kept in words; the rest are counted."""
+"""Problems that are kept in words; the rest are counted."""
 
 
 class Damage(DatasetError):

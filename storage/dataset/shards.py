@@ -26,7 +26,7 @@ T = TypeVar("T")
 LIKELY_READERS = 16
 """Ranks x workers that shards are made for where nothing else is asked for."""
 MAX_SHARD_SAMPLES = 128
-"""Of a shard, where nothing else is asked for."""
+"""Samples of a shard, where nothing else is asked for."""
 MAX_BUFFER_BYTES = 1 << 29
 """A shuffle buffer holds no more than that, so that volumes do not fill the memory."""
 

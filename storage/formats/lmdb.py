@@ -97,10 +97,10 @@ class _Committed:
         self._environment, self._file, self._behind = environment, file, behind
         self._rows, self._digest, self._block = 0, blake3(max_threads=blake3.AUTO), bytearray(BLOCK_BYTES)
         self._end = self._head = 2 * environment.stat()["psize"]
-        """Before it lie the two pages that say which tree is valid, written anew by each commit."""
+        """The end of the two pages that say which tree is valid, written anew by each commit."""
 
     def follow(self, rows: int, num_bytes: int) -> None:
-        """So many rows and bytes of samples have been committed."""
+        """Note how many rows and bytes of samples have been committed."""
         if num_bytes < rows * READ_AHEAD_BYTES:
             self._places.append(_places(self._environment, self._rows, rows))
             self._rows = rows

@@ -236,7 +236,7 @@ _NUMBERS = {bits | at: f"{name}{bits}" for bits in (8, 16, 32, 64) for at, name 
     34: "float32",
     66: "float64",
 }
-"""By which numbers dtypes are told where a column does not say them."""
+"""Names of dtypes by their numbers, where a column does not say them."""
 
 
 def _shaped(content: Array, dtype: str, shape: list[int]) -> Array:

@@ -41,7 +41,7 @@ _FEATURES = (
     b'{"info": {"features": {"key": {"dtype": "string", "_type": "Value"}, "image": {"_type": "Image"}, '
     b'"label": {"dtype": "int64", "_type": "Value"}}}}'
 )
-"""By which Hugging Face's `datasets` knows that the images are images."""
+"""Metadata by which Hugging Face's `datasets` knows that the images are images."""
 
 
 def write(

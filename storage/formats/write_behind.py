@@ -46,7 +46,7 @@ class WriteBehind:
         self._begun: tuple[int, int, int] | None = None
 
     def written(self, descriptor: int, start: int, end: int) -> None:
-        """These bytes of an open file stand, and will not be read soon."""
+        """Note that these bytes of an open file stand, and will not be read soon."""
         if end - start < BLOCK_BYTES:
             return
         begin_to_flush(descriptor, start, end - start)

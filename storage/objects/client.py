@@ -26,9 +26,9 @@ T = TypeVar("T")
 Kind = Literal["get", "get_range", "head", "list", "put", "delete"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_TRIES = 6
-"""Of one request, the first included."""
+"""Tries of one request, the first included."""
 FIRST_WAIT_S, MAX_WAIT_S = 0.1, 5.0
-"""Before the second try, and before later ones at most: twice as long each, a random share of it taken off."""
+"""Waits before the second try, and before later ones at most: twice as long each, a random share of it taken off."""
 CONNECT_S, SILENT_S, REQUEST_S = 5, 60, 1800
 """Seconds that a connection, the next bytes and a whole request may take."""
 PART_BYTES = 16 << 20
@@ -41,7 +41,7 @@ _ROLE = re.compile(r"Error performing \w+ https?://[^/\s]+/latest/(?:api/token|m
 """The library asks where a cloud's machine learns its role: only where no other credentials were found."""
 _NO_CREDENTIALS = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
 _FAILED = object()
-"""In place of what a request found, where it found nothing."""
+"""Stands in place of what a request found, where it found nothing."""
 _user = 0
 """The process whose threads the library has started."""
 
@@ -76,9 +76,9 @@ class Content:
     data: memoryview
     etag: str | None
     num_bytes: int
-    """Of the whole object."""
+    """Bytes of the whole object."""
     first_byte_s: float | None = None
-    """From asking to the answer's beginning."""
+    """Seconds from asking to the answer's beginning."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class Request:
     retries: int
     failed: bool = False
     num_bytes: int = 0
-    """Of the object's content, received or sent."""
+    """Bytes of the object's content, received or sent."""
     first_byte_s: float | None = None
-    """Of contents that were received: from the last try to its answer's beginning."""
+    """Seconds from the last try to its answer's beginning, of contents that were received."""
 
 
 watcher: Callable[[Request], None] | None = None

@@ -24,12 +24,12 @@ BLOCK_BYTES, SMALL_BYTES = 1 << 17, 1 << 14
 A store takes about as long for a block as for a field of some bytes, and the next fields may lie in it.
 """
 KEPT_BYTES = 4 << 20
-"""Of blocks that stay in memory."""
+"""Bytes of blocks that stay in memory."""
 OBJECTS_AHEAD = 2
 """Whole objects that are asked for before they are wanted; of small ones, which a thread gets together, so many times
 as many: handing one request to a thread and back takes as long as some tens of kilobytes."""
 TOGETHER_BYTES, MOST_TOGETHER = 1 << 20, 8
-"""Of the objects that one thread asks for one after another."""
+"""Bytes and number of the objects that one thread asks for one after another."""
 THREADS = 16
 """Requests that one process has under way ahead of its readers."""
 
@@ -199,7 +199,7 @@ def contents(bucket: Bucket, keys: Iterable[str], mean_bytes: float) -> Iterator
 
 
 def _one_after_another(bucket: Bucket, keys: list[str]) -> list[Content | DatasetError]:
-    """In this thread; the first error is the last that is there."""
+    """Ask in this thread; the first error is the last that is there."""
     found: list[Content | DatasetError] = []
     for key in keys:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path, PosixPath
 SCHEME = "s3://"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,62}")
 MAX_KEY_BYTES = 1024
-"""Of S3 (Amazon S3 User Guide, "Naming Amazon S3 objects")."""
+"""The limit of S3 (Amazon S3 User Guide, "Naming Amazon S3 objects")."""
 
 
 class ObjectPath(PosixPath):

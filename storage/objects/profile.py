@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 SITE_VARIABLE = "BENCHSUITE_BUCKETS"
 """What a site's and a user's file say of buckets, as JSON: so every process that one of ours starts knows it."""
 ANY = "*"
-"""In the place of a bucket's name: all that are not named."""
+"""Stands in the place of a bucket's name for all that are not named."""
 _VARIABLES = {
     "endpoint": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
     "region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
@@ -43,7 +43,7 @@ class Settings:
     """Whether the bucket's name stands in the host's, not in the path."""
     verify_tls: bool = True
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Those that stand in files; clients read the environment's themselves."""
+    """Credentials that stand in files; clients read the environment's themselves."""
 
     def of_obstore(self, bucket: str) -> Any:
         """Options of `obstore.store.S3Store` beside what it reads from the environment itself."""

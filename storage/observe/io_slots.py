@@ -118,7 +118,7 @@ class Slots(SharedRows):
         self._nowhere = memoryview(bytearray(self._width * 8)).cast("q")
 
     def batch(self, observed: bool) -> None:
-        """This thread turns to its next batch, and what it does from now on is kept or not."""
+        """Note that this thread turns to its next batch, and whether what it does from now on is kept."""
         slot = self.own()
         slot[_BATCHES] += 1
         slot[_OBSERVED] += observed

@@ -19,9 +19,9 @@ LFS = "lfs"
 TIMEOUT_S = 10.0
 """A server that is away lets `lfs` wait for minutes."""
 LOOKED_AT = 256
-"""So many files of a folder are looked at for its largest."""
+"""Files of a folder that are looked at for its largest."""
 ALL = -1
-"""As a stripe count: over all OSTs."""
+"""The stripe count that means all OSTs."""
 _FIELD = re.compile(r"(?<![\w.])(?:lmm_|lcme_extent\.)?(stripe_count|stripe_size|pattern|pool|e_start|e_end):\s+(\S+)")
 
 
@@ -114,7 +114,7 @@ def _size(path: Path) -> int:
 
 
 def stripes_of(components: list[Component], file_bytes: float, osts: int) -> int:
-    """On how many OSTs a file of that size lies: as many as its widest component that it reaches, and has bytes for."""
+    """How many OSTs a file of that size lies on: as many as its widest component that it reaches, and has bytes for."""
     reached = [one for one in components if one.start < max(file_bytes, 1)]
     counts = [0]
     for one in reached:

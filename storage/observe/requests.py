@@ -16,7 +16,7 @@ from benchsuite.storage.objects.client import KINDS, Request
 from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, SharedRows, latency_bucket, quantile, sparse
 
 Counted = dict[str, dict[str, Any]]
-"""By kind of request: `count`, `failed` and `retries`, `bytes`, `ns`, `latencies` and `first_bytes` by bucket."""
+"""Numbers by kind of request: `count`, `failed`, `retries`, `bytes`, `ns`, `latencies` and `first_bytes` by bucket."""
 _COUNT, _FAILED, _RETRIES, _BYTES, _NS = range(5)
 _LATENCIES = 5
 _FIRST_BYTES = _LATENCIES + LATENCY_BUCKETS

@@ -26,7 +26,7 @@ OPERATIONS: tuple[Operation, ...] = ("put", "get", "range")
 RANGES = 4
 """A range is such a part of an object."""
 MAX_OBJECTS = 256
-"""Of one size, at most; and as many as are asked for at once, at least."""
+"""Objects of one size, at most; and as many as are asked for at once, at least."""
 DELETED_AT_ONCE = 1000
 NUMBER_BYTES = 8
 
@@ -42,9 +42,9 @@ class BucketCell:
     bytes_per_s: list[float] = field(default_factory=list)
     requests_per_s: list[float] = field(default_factory=list)
     cpu_s_per_byte: list[float] = field(default_factory=list)
-    """Of this process, with the client's threads."""
+    """CPU seconds a byte of this process, with the client's threads."""
     latencies_s: list[float] = field(default_factory=list)
-    """Of every request in all rounds, sorted."""
+    """Latencies of every request in all rounds, sorted."""
     first_bytes_s: list[float] = field(default_factory=list)
     retries: int = 0
 

@@ -19,7 +19,7 @@ Piece = tuple[ObjectPath, int, int | None]
 
 
 def objects_of(dataset: Dataset, paths: Sequence[Path]) -> list[Sized]:
-    """Those of a dataset's objects that are named, with their sizes by its manifest."""
+    """The objects of a dataset that are named, with their sizes by its manifest."""
     sizes = {str(dataset.folder / info.path): info.bytes for info in dataset.manifest.files}
     return [(path, sizes.get(str(path))) for path in paths if isinstance(path, ObjectPath)]
 

@@ -50,7 +50,7 @@ def refuse_parts(classes: Classes, where: object, remedy: str) -> None:
 
 
 def without_images(folders: Collection[str], with_images: Iterable[str]) -> list[str]:
-    """Those of the folders in which, and below which, there is no image; hidden ones are not meant."""
+    """The folders in which, and below which, there is no image; hidden ones are not meant."""
     filled = {above for folder in with_images for above in accumulate(_parts(folder), "{}/{}".format)}
     named = {"/".join(_parts(folder)) for folder in folders}
     return sorted(name for name in named - filled if name and not any(part[0] == "." for part in name.split("/")))

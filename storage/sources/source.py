@@ -180,7 +180,7 @@ def files_below(path: Path, suffixes: Iterable[str]) -> list[Path]:
 
 
 def with_suffixes(found: Iterable[Path], *suffixes: str) -> list[Path]:
-    """Those of the paths whose name ends so and that are no folders."""
+    """The paths whose name ends so and that are no folders."""
     return [path for path in found if path.name.lower().endswith(suffixes) and not path.is_dir()]
 
 

@@ -15,7 +15,7 @@ from benchsuite.storage.formats.lmdb import DATA, check_whole, entry_key
 from benchsuite.storage.stock.reader import Fields, Stock, load_array, open_image
 
 _environments: "WeakValueDictionary[tuple[int, str], Any]" = WeakValueDictionary()
-"""Those that are open in a process, which may open a file but once."""
+"""Environments that are open in a process, which may open a file but once."""
 
 
 def _opened(path: str) -> Any:

@@ -40,7 +40,7 @@ class Shard:
     """The parameters that one server keeps, as messages to and from it."""
 
     server: int
-    """Its rank in the group of workers and servers."""
+    """The server's rank in the group of workers and servers."""
     parameters: Sequence[nn.Parameter]
     version: int = 0
     """Gradients that the server had applied when it sent the weights that are here."""
@@ -108,7 +108,7 @@ class Servers:
     """The servers that this rank has started; as a context it explains a broken connection by the end of one."""
 
     started: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
-    """By their ranks in the group of workers and servers."""
+    """Servers by their ranks in the group of workers and servers."""
 
     def wait(self, store: TCPStore) -> None:
         """Wait until they are about to join, or raise that one has ended."""

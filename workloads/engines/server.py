@@ -40,9 +40,9 @@ class Assignment:
     shapes: list[list[int]]
     dtype: str
     optimizer: str
-    """Its class, as module:name."""
+    """The optimizer's class, as module:name."""
     groups: list[dict[str, Any]]
-    """Its options for each group of parameters; `params` are numbers of shapes."""
+    """The optimizer's options for each group of parameters; `params` are numbers of shapes."""
     compute: dict[str, Any]
     global_batch: int
     max_staleness: int | None

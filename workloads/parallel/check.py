@@ -43,7 +43,7 @@ ROUNDINGS = 4
 WEIGHT_FACTOR = 10
 """Weights may differ by so much more than losses, which are means."""
 ADAPTIVE = ("adam", "adamw", "adafactor")
-"""They divide gradients by their size: what rounding leaves of one that is zero moves its weight as far as any."""
+"""Optimizers that divide gradients by their size: what rounding leaves of a zero moves its weight as far as any."""
 
 
 @dataclass(frozen=True)

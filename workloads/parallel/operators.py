@@ -150,7 +150,7 @@ def _flops(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: An
 
 
 def _attention_flops(inputs: Sequence[Tensor], backward: bool) -> int:
-    """Of the two products of attention forward, of the four backward, for (batch, heads, positions, size) tensors."""
+    """FLOPs of attention's two products forward, of its four backward, for (batch, heads, positions, size) tensors."""
     query, key, value = inputs[1:4] if backward else inputs[:3]
     pairs = math.prod(query.shape[:-1]) * key.shape[-2]
     return (2 if backward else 1) * 2 * pairs * (query.shape[-1] + value.shape[-1])

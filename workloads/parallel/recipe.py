@@ -61,7 +61,7 @@ class Ranks:
         return along.get_group()
 
     def data_group(self) -> dist.ProcessGroup:
-        """Those that hold the same weights and see other samples, or other parts of sequences."""
+        """The ranks that hold the same weights and see other samples, or other parts of sequences."""
         return self.group("dp_replicate", "dp_shard")
 
 

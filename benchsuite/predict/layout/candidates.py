@@ -41,16 +41,16 @@ class Job:
     """Who trains: whose bytes a parameter and an activation has (`memory.bytes_of`), and whose kernels."""
 
     measured: Mapping[str, float] = field(default_factory=dict)
-    """Of the machine, in the place of what is assumed (`measured.of_store`)."""
+    """What was measured of the machine, in the place of what is assumed (`measured.of_store`)."""
 
     @property
     def element_bytes(self) -> int:
-        """Of activations and gradients as they are sent."""
+        """Bytes of an element of activations and gradients as they are sent."""
         return ELEMENT_BYTES[self.precision]
 
     @property
     def peak_flops(self) -> float:
-        """Of one device at the job's precision."""
+        """Dense peak of one device at the job's precision, FLOP/s."""
         return self.machine.peak_flops(self.precision)
 
     @property
@@ -133,7 +133,7 @@ class Layouts:
         return len(self.tp)
 
     def take(self, index: Ints) -> "Layouts":
-        """Some of them."""
+        """The layouts at these places."""
         return Layouts(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
 
     def key(self, at: int) -> tuple[int, ...]:
@@ -142,7 +142,7 @@ class Layouts:
 
 
 def divisors(number: int) -> list[int]:
-    """Ascending."""
+    """All divisors, ascending."""
     small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
     return sorted({*small, *(number // k for k in small)})
 
@@ -272,7 +272,7 @@ def _layers(model: Model, pp: int, interleave: int, ends_count: bool) -> tuple[i
 
 
 def layers_of(model: Model, of: Layouts) -> tuple[Ints, Ints, Ints]:
-    """Of each layout, the layers of the first rank of its pipeline, the most of any rank, and those of the last."""
+    """For each layout, the layers of the first rank of its pipeline, the most of any rank, and those of the last."""
     kinds, places = np.unique(np.stack([of.pp, of.interleave, of.ends_count], axis=1), axis=0, return_inverse=True)
     found = [_layers(model, int(pp), int(v), bool(ends)) for pp, v, ends in kinds]
     first, most, last = (np.array(each) for each in ([e[0] for e in found], [*map(max, found)], [e[-1] for e in found]))

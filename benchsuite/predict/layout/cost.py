@@ -67,7 +67,7 @@ def _products(job: Job, given: Assumptions) -> tuple[Any, Any]:
 
 
 def _unshaped(job: Job, given: Assumptions) -> Any:
-    """The same of a network that is no stack of transformer layers."""
+    """The cost of a network that is no stack of transformer layers."""
     model, flops = job.model, shape_of(job.model).matrix_flops
     if model.device_sample_s is not None:
         return 3 * (flops or 1.0) / model.device_sample_s

@@ -34,7 +34,7 @@ STAGING = "staging"
 CHANGES = ("network", "storage", "device", "data", STAGING)
 """What `what_if` may change: times a factor; input staged, which has none."""
 LEAST_FACTOR, MOST_FACTOR = 1e-6, 1e6
-"""Of what-ifs."""
+"""Bounds of a what-if's factor."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Planned:
     cp: int
     ep: int
     stage_layers: tuple[int, int, int]
-    """Of the first rank of a pipeline, the most of any, of the last."""
+    """Layers of the first rank of a pipeline, the most of any rank, and those of the last."""
     step_s: Figure
     samples_per_s: Figure
     tflops_per_device: Figure | None
@@ -81,11 +81,11 @@ class Planned:
     reason: str | None
     """Why they do not."""
     trial: dict[str, Any] | None
-    """It as a trial's file has it; None where no trial's file says it: of an untrained model, of other stages."""
+    """The layout as a trial's file has it; None where none can: of an untrained model, of other stages."""
 
     @property
     def name(self) -> str:
-        """It in words, without degrees of 1."""
+        """The layout in words, without degrees of 1."""
         found = {"tp": self.tp, "cp": self.cp, "pp": self.pp, "dp": self.dp, "ep": self.ep}
         words = [f"{name} {value}" for name, value in found.items() if value > 1 or name not in ("cp", "ep")]
         words += [f"zero {self.zero}", f"recompute {self.recompute}"]
@@ -118,9 +118,9 @@ class Plan:
     """The best layouts of a job, and what stood in the way of better ones."""
 
     best: tuple[Planned, ...]
-    """Of those that trials run."""
+    """The best layouts that trials run."""
     refused: tuple[Planned, ...]
-    """Of those that trials refuse."""
+    """The best layouts that trials refuse."""
     second_slower: float | None
     """Share of the draws in which the second of the best is slower than the first."""
     too_large: Planned | None
@@ -150,7 +150,7 @@ def ranked(job: Job, choices: Choices, given: Assumptions | None = None) -> Rank
 
 
 def parted(job: Job, choices: Choices) -> tuple[Ranked, Ranked]:
-    """The same in two: what trials run, and what they refuse. Microbatch and interleave are tuned within each.
+    """The ranking in two: what trials run, and what they refuse. Microbatch and interleave are tuned within each.
 
     Raises:
         UserError: as `ranked`.
@@ -243,7 +243,7 @@ def _even(vocab: int | None) -> int | None:
 
 
 def _too_large_but_faster(job: Job, choices: Choices, given: Assumptions, step_s: float) -> Planned | None:
-    """Of the layouts that are faster than so and that no device has room for, the one that needs least memory."""
+    """The layout that needs least memory of those that are faster than so and that no device has room for."""
     found = valid_layouts(job.model, job.machine, job.devices, job.batch, _useful(job, choices))
     memory = footprint(job, found)
     index = np.flatnonzero(memory.total > memory.usable)
@@ -260,7 +260,7 @@ def _too_large_but_faster(job: Job, choices: Choices, given: Assumptions, step_s
 
 
 def _first(order: Ranked, top: int, given: Assumptions, samples: float | None) -> tuple[Planned, ...]:
-    """So many of a ranking, with their intervals."""
+    """The first layouts of a ranking, with their intervals."""
     shown = np.arange(min(top, len(order.layouts)))
     draws = cost(order.job, order.layouts.take(shown), given)
     return tuple(_planned(order, draws, given, int(at), samples) for at in shown)
@@ -333,7 +333,7 @@ def check_size(job: Job) -> None:
 
 
 def _useful(job: Job, choices: Choices) -> Choices:
-    """Without selective recomputation where there are no scores to recompute, unless it was asked for alone."""
+    """Leave out selective recomputation where there are no scores to recompute, unless it was asked for alone."""
     if not job.flash_attention or len(choices.recompute) == 1:
         return choices
     return replace(choices, recompute=tuple(each for each in choices.recompute if each != "selective"))

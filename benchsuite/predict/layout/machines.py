@@ -15,7 +15,7 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8")
 PURE = "pure_bf16"
 """bf16 with weights of 16 bits too: the devices' peak of bf16."""
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, PURE: 2, "fp8": 2}
-"""Of what is kept and sent; with fp8 only matrix products are narrower."""
+"""Bytes of an element that is kept or sent; with fp8 only matrix products are narrower."""
 Flops = Annotated[float, Quantity("FLOP/s of one device", 1e11, 1e17, "312e12")]
 DeviceBytes = Annotated[float, Quantity("bytes of one device", 1e9, 1e13, "80e9")]
 MemoryRate = Annotated[float, Quantity("bytes/s of one device's memory", 1e9, 1e15, "2e12")]
@@ -37,7 +37,7 @@ class Device(Part):
     peak_flops: Annotated[
         dict[str, Flops], Field(min_length=1, json_schema_extra={"propertyNames": {"enum": list(PRECISIONS)}})
     ]
-    """By precision, such as {bf16: 312e12}: dense (no structured sparsity), a multiply-add is two operations."""
+    """Peaks by precision, such as {bf16: 312e12}: dense (no structured sparsity), a multiply-add is two operations."""
     memory_bytes: DeviceBytes
     memory_bytes_per_s: MemoryRate
     tdp_w: Watts | None = None
@@ -72,7 +72,7 @@ class InterNode(Part):
     nics: Annotated[int, Quantity("adapters of one node", 1, 64, "8")] = 1
     latency_s: Latency | None = None
     oversubscription: float | None = Field(default=None, ge=1, le=1000)
-    """Of the network above the nodes; null: not known, and planned as 1."""
+    """Oversubscription of the network above the nodes; null: not known, and planned as 1."""
 
 
 class Storage(Part):

@@ -9,7 +9,7 @@ from benchsuite.predict.theory.collectives import BACKEND, BUSBW, terms
 from benchsuite.results.store.store import ResultsStore
 
 PLAUSIBLE = (0.02, 1.5)
-"""Of what a machine's file states; beyond it another machine was probed."""
+"""Shares of what a machine's file states; beyond it another machine was probed."""
 
 
 def of_store(store: ResultsStore, machine: Machine, precision: str) -> dict[str, float]:

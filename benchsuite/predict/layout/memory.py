@@ -16,9 +16,9 @@ FULL = RECOMPUTE.index("full")
 Stages = tuple[Any, Any, Any]
 """Layers of the first rank of each pipeline, the most of any, and those of the last (`layers_of`)."""
 RESERVED_BYTES = 1.5e9
-"""Of the device's context, libraries and communication buffers."""
+"""Memory of the device's context, libraries and communication buffers."""
 FRAGMENTED = 0.05
-"""Of the memory, lost between blocks of unlike sizes."""
+"""Share of the memory that is lost between blocks of unlike sizes."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ TRIAL_LAYERS = {
 does not split with and without sequence parallelism, of k, and of f (`widths`). Attention never stores scores; BERT's
 two masks of dropout are a byte each, as on CUDA devices."""
 LOSS_BYTES = {"mixed": 6, "pure": 4, "single": 8}
-"""Of a logit in a trial while the loss's backward pass begins, beside what was kept: its gradient, before and after the
-softmax. `mixed` was measured (an H200, BENCHMARKS.md: eight peaks within 3 %), the others follow from their widths."""
+"""Bytes of a logit in a trial as the loss's backward pass begins, beside what was kept: its gradient, before and after
+the softmax. `mixed` was measured (an H200, BENCHMARKS.md: eight peaks within 3 %), the others follow from widths."""
 CONV_COPIES = 2
 """Each convolution's output, and that of the normalisation after it."""
 
@@ -87,7 +87,7 @@ class Footprint:
         return self.states + np.maximum(np.nan_to_num(self.activations) + self.loss, self.update)
 
     def take(self, index: Any) -> "Footprint":
-        """Some of the layouts."""
+        """The footprints at these places."""
         each = (self.states, self.activations, self.loss, self.update)
         states, activations, loss, update = (values[index] for values in each)
         return Footprint(states, activations, self.usable, loss, update)
@@ -111,7 +111,7 @@ def stage_params(model: Model, shape: Shape, of: Layouts, layers: Stages | None 
 
 
 def usable_bytes(job: Job) -> float:
-    """Of a device's memory, what a layout may need."""
+    """What a layout may need of a device's memory."""
     return (1 - FRAGMENTED) * job.machine.device.memory_bytes - RESERVED_BYTES
 
 
@@ -164,7 +164,7 @@ def _largest(model: Model, shape: Shape, of: Layouts) -> Floats:
 
 
 def _activations(job: Job, of: Layouts) -> tuple[Floats, Floats]:
-    """Of the fullest stage of a pipeline, and of its last."""
+    """Activations of the fullest stage of a pipeline, and of its last."""
     model = job.model
     if not model.shaped:
         each = (model.activations_per_sample or float("nan")) * job.element_bytes * CONV_COPIES
@@ -197,7 +197,7 @@ def _is_counted(job: Job) -> bool:
 
 
 def _kind(job: Job) -> str:
-    """Of precision."""
+    """The kind of precision."""
     return "pure" if job.precision == PURE else "mixed" if job.element_bytes == 2 else "single"
 
 
@@ -215,7 +215,7 @@ def _kept(job: Job, of: Layouts) -> list[Floats]:
 
 
 def _kept_in_trials(job: Job, of: Layouts) -> list[Floats]:
-    """The same of a trial: selective keeps what matrix products and attention return, full a layer's input."""
+    """Bytes that a trial's layer keeps: selective what matrix products and attention return, full a layer's input."""
     model, t = job.model, of.tp
     decoder = "llama" if model.rms_norm else "gpt2" if model.learned_positions else "neox"
     row, kind = TRIAL_LAYERS["bert" if model.kind == "encoder" else decoder], _kind(job)
@@ -231,7 +231,7 @@ def _kept_in_trials(job: Job, of: Layouts) -> list[Floats]:
 
 
 def _matrix_params(model: Model) -> int:
-    """Of a layer's matrices."""
+    """Parameters of a layer's matrices."""
     h, q, k, f = widths(model)
     return 2 * h * q + 2 * h * k + (3 if model.gated_mlp else 2) * h * f
 

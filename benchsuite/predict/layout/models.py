@@ -72,9 +72,9 @@ class Model(Part):
     """Measured forward and backward time of one sample on one device; used instead of FLOPs where given."""
     bytes_per_token: Annotated[float, Quantity("bytes of one token", 0.01, 1e6, "2")] | None = None
     sample_bytes: SampleBytes | None = None
-    """As stored; default: bytes_per_token times the sample's tokens."""
+    """Bytes of a sample as stored; default: bytes_per_token times the sample's tokens."""
     dataset_samples: Annotated[float, Quantity("samples of one epoch", 1, 1e15, "1281167")] | None = None
-    """Of the dataset that it is trained on: tells how long staging copies, and whether it fits on a node."""
+    """Samples of the dataset that it is trained on: tells how long staging copies, and whether it fits on a node."""
     published_params: Params | None = None
     published_tokens: Annotated[float, Quantity("tokens of the whole training", 1, 1e18, "300e9")] | None = None
     published_samples: Annotated[float, Quantity("samples of the whole training", 1, 1e18, "115e6")] | None = None
@@ -207,16 +207,16 @@ class Shape:
 
     layer_params: float
     embedding_params: float
-    """Before the layers: tokens, positions, patches."""
+    """Parameters before the layers: tokens, positions, patches."""
     head_params: float
-    """After them, with a matrix of its own only where it is not tied to the embedding."""
+    """Parameters after the layers, with a matrix of its own only where it is not tied to the embedding."""
     matrix_flops: float | None
-    """Of one layer; None where nothing is published."""
+    """FLOPs of the matrix products of one layer; None where nothing is published."""
     attention_flops: float
-    """Of one layer's scores and their products with the values; what selective recomputation repeats."""
+    """FLOPs of one layer's scores and their products with the values; what selective recomputation repeats."""
     head_flops: float
     expert_params: float = 0.0
-    """Of layer_params, what the experts of a layer hold."""
+    """The part of layer_params that the experts of a layer hold."""
 
     def params(self, num_layers: int) -> float:
         """All of them."""
@@ -276,7 +276,7 @@ def _layer_params(model: Model, cross: bool) -> int:
 
 
 def _mlp_params(model: Model) -> int:
-    """Of one MLP, or of one expert."""
+    """Parameters of one MLP, or of one expert."""
     h, _, _, f = widths(model)
     return _matrices(model)[1] + ((2 if model.gated_mlp else 1) * f + h if model.bias else 0)
 
@@ -289,7 +289,7 @@ def _forward(model: Model, queries: int, keys: int) -> tuple[float, float]:
 
 
 def _cross_forward(model: Model, targets: int) -> tuple[float, float]:
-    """The same of a decoder's layer: keys and values of the second attention are made of the encoder's tokens."""
+    """FLOPs of the second attention of a decoder's layer: its keys and values are made of the encoder's tokens."""
     h, q, k, _ = widths(model)
     attention, mlp = _matrices(model)
     matrix = 2.0 * targets * (attention + mlp + 2 * h * q) + 2.0 * model.tokens * 2 * h * k

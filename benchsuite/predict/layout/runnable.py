@@ -67,13 +67,13 @@ def trained(model: Model) -> Trained:
 
 
 def _parts_of(variant: Variant) -> dict[str, bool]:
-    """Those of a variant, and whether it has experts."""
+    """Parts of a variant, and whether it has experts."""
     parts = {name: bool(variant.model.get(name, OF_BERT[name])) for name in PARTS}
     return parts | {"experts": bool(variant.model.get("num_experts"))}
 
 
 def _sizes(model: Model) -> dict[str, int]:
-    """In the words of trials; a vocabulary where it is known."""
+    """Sizes in the words of trials; a vocabulary where it is known."""
     more = {} if model.vocab is None else {"vocab_size": model.vocab}
     if model.num_experts:
         more |= {"num_experts": model.num_experts, "top_k": model.top_k}

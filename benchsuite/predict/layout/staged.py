@@ -30,9 +30,9 @@ class Staging:
     break_even_epochs: float | None
     """Epochs from which on copying pays; None: it never does."""
     copy_s: float | None
-    """Of the whole dataset to all nodes."""
+    """Seconds to copy the whole dataset to all nodes."""
     epochs: float | None
-    """Of this training."""
+    """Epochs of this training."""
     fits: bool | None
     """Whether a node's drives hold the dataset."""
 
@@ -87,7 +87,7 @@ def staging(job: Job, layout: Layouts, samples: float | None) -> Staging | None:
 
 
 def copy_bytes_per_s(job: Job) -> float:
-    """Of all nodes together, while each copies the dataset from the shared file system to its drives."""
+    """Rate of all nodes together, while each copies the dataset from the shared file system to its drives."""
     reading = float(read_bytes_per_s(replace(job, staged=False), job.typical))
     writing = job.machine.storage.local_write_bytes_per_s
     return reading if writing is None else min(reading, float(job.typical.storage_efficiency) * writing * job.nodes)

@@ -13,7 +13,7 @@ from benchsuite.predict.layout.work import Exchange, Work
 from benchsuite.predict.theory.arrays import Floats
 
 MOST_HIDDEN = 0.95
-"""Of an exchange: its last bucket has nothing left to hide behind."""
+"""Share of an exchange that may be hidden: its last bucket has nothing left to hide behind."""
 SHARP = 4
 """How sharply a layer turns from bound by launches to bound by arithmetic: the p of the p-norm of both times."""
 
@@ -23,11 +23,11 @@ class Constants:
     """Numbers, or columns of draws that broadcast over layouts."""
 
     flops_per_s: Any
-    """Of large matrix products on one device, in 16 bits."""
+    """Rate of large matrix products on one device, in 16 bits."""
     half_area: Any
     """Tokens times width over tp of a microbatch at which products run at half that rate."""
     memory_bytes_per_s: Any
-    """At which activations that a layer keeps are made, all passes through memory together."""
+    """Rate at which activations that a layer keeps are made, all passes through memory together."""
     launch_s: Any
     """Least time of one pass through one layer."""
     attention_weight: Any
@@ -43,7 +43,7 @@ class Constants:
     link_latency_s: Any
     network_latency_s: Any
     data_overlap: Any
-    """Of computation beside it that exchange between replicas may hide behind."""
+    """Share of the computation beside it that exchange between replicas may hide behind."""
     exposed_sends: Any
     """Share of sends between stages, and of keys and values, that is not hidden."""
     update_s_per_param: Any
@@ -127,7 +127,7 @@ def step(of: Work, c: Constants) -> Cost:
 
 
 def seconds(of: Exchange, c: Constants) -> Any:
-    """Of messages and bytes, near and far."""
+    """Seconds of messages and bytes, near and far."""
     near = of.near_messages * c.link_latency_s + of.near_bytes / c.link_bytes_per_s
     return near + of.far_messages * c.network_latency_s + of.far_bytes / c.node_bytes_per_s
 

@@ -43,7 +43,7 @@ def _is_shown(of: Machine | Model, key: str) -> bool:
 
 
 def _lines(of: Part, keys: list[str], indent: str) -> Iterator[str]:
-    """Of some keys, each in block style."""
+    """Lines of some keys, each in block style."""
     for key in keys:
         value, field = getattr(of, key), type(of).model_fields[key]
         unit = next((each.unit for each in _metadata(field) if isinstance(each, Quantity)), None)
@@ -62,7 +62,7 @@ def _lines(of: Part, keys: list[str], indent: str) -> Iterator[str]:
 
 
 def _metadata(field: Any) -> list[Any]:
-    """Of a field's annotation, and of the alternatives in it."""
+    """Metadata of a field's annotation, and of the alternatives in it."""
     parts = getattr(field.annotation, "__args__", ())
     return [*field.metadata, *(each for part in parts for each in getattr(part, "__metadata__", ()))]
 

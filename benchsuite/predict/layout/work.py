@@ -26,7 +26,7 @@ class Exchange:
     near_bytes: Floats
     far_messages: Floats
     far_bytes: Floats
-    """Of all devices that share the node's network."""
+    """Bytes of all devices that share the node's network."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Work:
     attention_flops: Floats
     head_flops: Floats
     tokens: Floats
-    """Of a microbatch on one device."""
+    """Tokens of a microbatch on one device."""
     area: Floats
-    """Those times the model's width over tensor-parallel ranks."""
+    """Tokens times the model's width over tensor-parallel ranks."""
     kept_bytes: Floats
     """Activations of a layer, without scores."""
     score_bytes: Floats
@@ -51,27 +51,27 @@ class Work:
     repeated: Floats
     """1 where every layer's forward pass is done again, else 0; a share where some layers' are."""
     rescored: Floats
-    """The same of attention alone."""
+    """Like `repeated`, for attention alone."""
     microbatches: Floats
     stages: Floats
     interleave: Floats
     layers: Floats
-    """Of the model."""
+    """Layers of the model."""
     most_layers: Floats
-    """Of any stage."""
+    """Layers of the stage that has most."""
     last_layers: Floats
     tensor: Exchange
-    """Of activations, one all_reduce."""
+    """One all_reduce of activations."""
     tensor_near: Floats
     """Tensor-parallel ranks within a node."""
     context: Exchange
-    """Of keys and values, all rounds of one pass."""
+    """All rounds of one pass, of keys and values."""
     expert: Exchange
-    """Of tokens, one all_to_all."""
+    """One all_to_all of tokens."""
     send: Exchange
     """To the next stage."""
     half: Exchange
-    """Of all gradients or weights between replicas: a reduce_scatter or an all_gather in 16 bits."""
+    """A reduce_scatter or an all_gather of all gradients or weights between replicas, in 16 bits."""
     halves: Floats
     """How many of those a step has, those that are wider counted by their bytes."""
     passes: Floats
@@ -82,7 +82,7 @@ class Work:
     """Standard deviations by which the slowest of all devices is behind, on average."""
 
     def take(self, which: Any) -> "Work":
-        """Some of the layouts."""
+        """The work of the layouts at these places."""
         found: Work = _each([self], lambda columns: columns[0][which])
         return found
 
@@ -213,7 +213,7 @@ def _data(job: Job, of: Layouts, layers: Stages, devices: Ints) -> tuple[Exchang
 
 
 def _half(job: Job, replicas: Any, per_node: Any, params: Floats, sharing: Any) -> Exchange:
-    """Of an all_reduce between replicas, so many of them in a node where they fill it; none where nothing is held."""
+    """Half of an all_reduce between replicas, `per_node` of them in a full node; none where nothing is held."""
     group = np.gcd(np.minimum(per_node, replicas), replicas)
     near, far = terms("all_gather", group), terms("all_gather", replicas // group)
     size, held = params * job.element_bytes, params > 0

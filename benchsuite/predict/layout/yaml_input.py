@@ -90,7 +90,7 @@ class Part(BaseModel):
         return values
 
     def changed(self, **values: Any) -> Self:
-        """With other values, which are taken as they are."""
+        """A copy with other values, which are taken as they are."""
         return self.model_copy(update=values)
 
 

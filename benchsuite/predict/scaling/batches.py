@@ -106,7 +106,7 @@ def _largest(*limits: float | None) -> float | None:
 
 
 def _mixed(one: float | None, other: float | None, share: float) -> float | None:
-    """On the line through both; none below 0."""
+    """The value on the line through both; none below 0."""
     return None if one is None or other is None else max((1 - share) * one + share * other, 0.0)
 
 
@@ -131,7 +131,7 @@ def _point(one: Point, other: Point, share: float) -> Point:
 
 
 def _steps(one: Sequence[float], other: Sequence[float], share: float) -> tuple[float, ...]:
-    """As many repeats as both have. Beyond the two, low ones stand with high ones: their errors add up."""
+    """Steps of as many repeats as both have. Beyond the two, low ones stand with high ones: their errors add up."""
     places = np.linspace(0, 1, count) if (count := min(len(one), len(other))) > 1 else np.array([0.5])
     low, high = np.quantile(one, places), np.quantile(other, places)
     return tuple(((1 - share) * (low if 0 <= share <= 1 else low[::-1]) + share * high).tolist())

@@ -17,7 +17,7 @@ class Configurations:
     """Training configurations of GPTs in 16 bits, one an element: float64 arrays of one shape (n,)."""
 
     microbatch: Floats
-    """Sequences."""
+    """Sequences of a microbatch."""
     num_microbatches: Floats
     """Per step and data-parallel rank."""
     seq_len: Floats
@@ -43,16 +43,16 @@ class Configurations:
 
     @property
     def tokens(self) -> Floats:
-        """Of one microbatch."""
+        """Tokens of one microbatch."""
         return self.microbatch * self.seq_len
 
     @property
     def step_tokens(self) -> Floats:
-        """Of one step, all devices."""
+        """Tokens of one step on all devices."""
         return self.tokens * self.num_microbatches * self.data
 
     def take(self, which: Any) -> "Configurations":
-        """Some of them."""
+        """The configurations at these places."""
         return Configurations(**{field.name: getattr(self, field.name)[which] for field in fields(self)})
 
     @cached_property
@@ -72,7 +72,7 @@ class Configurations:
         return found.take(np.argsort(order))
 
     def _of_one(self, row: Floats, which: Any) -> Work:
-        """Of rows of one model and kind of node: stages have equally many layers, perhaps not whole ones."""
+        """Work of rows of one model and kind of node: stages have equally many layers, perhaps not whole ones."""
         layers, hidden, heads, vocab, tokens, each = (int(number) for number in row)
         sizes = {"layers": layers, "hidden": hidden, "heads": heads, "vocab": vocab, "seq_len": tokens}
         model = models.parse({"name": "table", "kind": "decoder", "head_dim": max(hidden // heads, 1)} | sizes, "table")

@@ -17,11 +17,11 @@ class Point:
 
     ranks: int
     step_s: tuple[float, ...]
-    """Of each repeat."""
+    """Seconds of a step, of each repeat."""
     load_s: float = 0.0
-    """Of it waiting for input, its own or that of ranks which it meets in the exchange."""
+    """The part of a step that waits for input, its own or that of ranks which it meets in the exchange."""
     parts: Mapping[str, float] | None = None
-    """Of it computation, exchange without stragglers, and waiting for them; None where they were not told apart."""
+    """Computation, exchange without stragglers, and waiting for them; None where they were not told apart."""
     io_bytes_per_s: float | None = None
     backward_s: float | None = None
     au: float | None = None
@@ -29,17 +29,17 @@ class Point:
 
     @property
     def middle_s(self) -> float:
-        """At the median rate, which `scaling` prints too; of an even number of repeats, not the median step."""
+        """Seconds at the median rate, which `scaling` prints too; of an even number of repeats, not the median step."""
         return float(1 / np.median(1 / np.array(self.step_s)))
 
     @property
     def base_s(self) -> float:
-        """Of it not waiting for input."""
+        """The part of the step that does not wait for input."""
         return max(self.middle_s - self.load_s, LEAST_BASE * self.middle_s)
 
     @property
     def read_bytes(self) -> float | None:
-        """Of all ranks in a step."""
+        """Bytes that all ranks read in a step."""
         return None if self.io_bytes_per_s is None else self.io_bytes_per_s * self.middle_s
 
     @property
@@ -63,7 +63,7 @@ class Curve:
     pipeline: bool = False
     """The ranks are stages of a pipeline, which wait for one another, by the bubble."""
     microbatches: int | None = None
-    """Of a pipeline; None: as many as stages."""
+    """Microbatches of a pipeline; None: as many as stages."""
     flushes: bool = False
     """The pipeline's forward passes all come first (GPipe), so that transfers delay nothing between."""
     exchange: Callable[[Floats], Floats] | None = None
@@ -73,16 +73,16 @@ class Curve:
     buckets: tuple[float, ...] = ()
     """Bytes of what DDP exchanges at a time, beside the backward pass."""
     sent_share: float = 1.0
-    """Of each byte of gradients that a bucket holds: half where a hook compresses them."""
+    """What is sent of each byte of gradients that a bucket holds: half where a hook compresses them."""
     bucket_s: Callable[[Floats], Callable[[Floats], Floats]] | None = None
-    """Of buckets of such sizes, what each takes by ranks, as probed, (n, buckets); None: as a ring that the trials'
+    """What each bucket of such sizes takes by ranks, as probed, (n, buckets); None: as a ring that the trials'
     exchange tells."""
     overlap: Overlap | None = None
     """What DDP's buckets leave exposed, where that was fitted or probed (`series.fit`)."""
     has_input: bool = False
     """Waiting for input was measured, so that there is a utilization."""
     caveats: tuple[str, ...] = ()
-    """Of its trials, in words; and what was left out."""
+    """Caveats of its trials, in words; and what was left out."""
     shared_bytes_per_s: float | None = None
     """Limit of a file system that all ranks read from; None where it was not seen or staging lifts it."""
     seen_bytes_per_s: float | None = None
@@ -94,7 +94,7 @@ class Curve:
     notes: tuple[str, ...] = ()
     """What else its prediction rests on."""
     batches: tuple[int, ...] = ()
-    """Those that its points were made of (`predict.batches`); empty: they were measured."""
+    """Batches that its points were made of (`predict.batches`); empty: they were measured."""
     spread: tuple[float, float] = (0.0, 0.0)
     """How far a step may lie below and above such points, as shares, besides their noise."""
     refit_on_subset: "Callable[[float], Curve] | None" = None
@@ -153,4 +153,4 @@ class Outlook:
 
 
 LEAST_BASE = 0.01
-"""Of a step that is not waiting for input, as a share, whatever its waits add up to."""
+"""The least share of a step that is not waiting for input, whatever its waits add up to."""

@@ -19,7 +19,7 @@ from benchsuite.results.render.words import counted
 from benchsuite.results.scaling.series import Row, Series
 
 SHARDED = {0: "ddp", 1: "zero1", 2: "zero2", 3: "fsdp"}
-"""By zero, of data-parallel ranks."""
+"""Modes of data-parallel ranks by their ZeRO stage."""
 ONE = ("tp", "pp", "cp", "ep", "dp_replicate")
 UNKNOWN, MIXED = "unknown", "mixed"
 SPLIT = {"tp": "heads and widths", "pp": "layers"}
@@ -99,7 +99,7 @@ def comparable(series: Series, probed: Probed) -> tuple[dict[Key, AlphaBeta], li
 
 
 def _of_host(probed: Probed, host: str) -> dict[Key, AlphaBeta]:
-    """Those of the host; where it has none, those of the only one that has."""
+    """Probes of the host; where it has none, those of the only one that has."""
     own = {key: fit for key, fit in probed.items() if key.host == host}
     return own if own or _only({key.host for key in probed}) is None else {**probed}
 

@@ -20,7 +20,7 @@ FIRST_BUCKET_BYTES = 2**20
 BUCKET_BYTES = 25 * 2**20
 """The cap where bucket_cap_mb is None."""
 PRIORS, WIDTHS = (50e-6, 1e-9), (2.0, 3.0)
-"""Of latency and seconds per byte: medians, and deviations of their logarithms."""
+"""Priors of latency and seconds per byte: medians, and deviations of their logarithms."""
 NOISE_S, NOISE = 1e-3, 0.1
 STARTS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 DRAWS, SEED = 60, 20260101
@@ -37,7 +37,7 @@ class Overlap:
     backward_s: ByRanks
     placement: Placement
     bucket_s: Callable[[Floats], ByRanks] | None
-    """As probed, of buckets of any sizes."""
+    """What buckets of any sizes take, as probed."""
     wires: Floats | None
     """(2, 1 + DRAWS, 2), where not probed: of the ring within a node and of that between nodes latency and seconds per
     byte, the best first and then draws of them (`ring_of`)."""
@@ -51,7 +51,7 @@ class Overlap:
         return exposed(self.buckets, self.backward_s, self._each_s())(ranks)
 
     def slow(self, ranks: Floats) -> Floats:
-        """The same over a network SLOWER times as slow."""
+        """What is left exposed over a network SLOWER times as slow, (n,)."""
         each_s = self._each_s()
         return exposed(self.buckets, self.backward_s, lambda n: SLOWER * each_s(n))(ranks)
 

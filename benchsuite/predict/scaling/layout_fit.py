@@ -22,7 +22,7 @@ from benchsuite.predict.theory.interval import DRIFT_PER_DOUBLING, Z_95, conform
 MIN_ROWS = 6
 FOLDS = 10
 FIRST_NOISE, LEAST_NOISE, MOST_NOISE = 0.05, 0.01, 0.2
-"""Of measured over modelled log times, while constants are fitted."""
+"""Deviations of measured from modelled log times, while constants are fitted."""
 MIN_SHAPES = 6
 ENOUGH = 1e-4
 """Relative change of cost and of constants at which a search ends."""
@@ -31,11 +31,11 @@ LEARNT = 0.7
 PRODUCTS_SHARE, TRAFFIC_PER_FLOP = 1.2, 1 / 370
 """Priors of the two rates: of products over what the fastest rows reach in all, of bytes over that of products."""
 RATES = ("flops_per_s", "memory_bytes_per_s", "link_bytes_per_s")
-"""Of a table's devices, of which nothing is known: UNKNOWN is the standard deviation of their logarithms."""
+"""Rates of a table's devices, of which nothing is known: UNKNOWN is the standard deviation of their logarithms."""
 UNKNOWN, WIDER = 0.75, 1.5
 """How many times as wide as its range the prior of any other constant is: a table's software may be any."""
 NODE_BYTES_PER_S, NODE_SD = 80e9, 0.45
-"""The same of a network between nodes, all devices of a node together. Narrower, since exchange that is hidden looks
+"""Prior of a network between nodes, all devices of a node together. It is narrower, since exchange that is hidden looks
 like one that is fast; UNKNOWN holds where no row has several nodes."""
 NOT_FITTED = ("narrow", "exposed_sends")
 """What tables were never found to tell."""
@@ -60,7 +60,7 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of configurations: (n,) each."""
+    """Predictions of configurations: (n,) each."""
 
     step_s: Floats
     low_s: Floats
@@ -74,7 +74,7 @@ class Predictor:
 
     fitted: Fitted
     errors: Floats
-    """Of every row, log of measured over predicted by constants fitted without it, (n,)."""
+    """Log of measured over predicted of every row, by constants fitted without it, (n,)."""
     half_width: float
     """Half of a 90 % interval of log time: a quantile of |errors|."""
     half_width_unseen: float

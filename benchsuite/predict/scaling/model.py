@@ -83,7 +83,7 @@ class Model:
         return parts, (low + slower) * float(np.exp(-below)), (high + faster) * (1 + above)
 
     def _ends(self, whole: Floats, ranks: int, as_measured: bool) -> tuple[float, float]:
-        """Of one more median of repeats: by draws, the level's change beyond what was measured, and noise."""
+        """Ends of one more median of repeats: by draws, the level's change beyond what was measured, and noise."""
         level, change, noise = self.spread.T
         beyond = float(doublings_beyond(ranks, self.curve.most_ranks))
         deviation = noise if as_measured else np.sqrt(level**2 + change**2 * beyond + noise**2)
@@ -105,7 +105,7 @@ class Model:
 
 
 LEAST_EXPOSED = 0.01
-"""Of the step: where less is exposed, how far the wire misses it says nothing of other buckets."""
+"""Share of the step: where less is exposed, how far the wire misses it says nothing of other buckets."""
 
 
 def with_buckets(model: Model, cap_mb: float) -> Model:

@@ -55,7 +55,7 @@ UNTOLD = Placement()
 
 
 def placement_of(rows: Sequence[Row]) -> Placement:
-    """Of the trials of a series, as their records tell."""
+    """The placement of a series' trials, as their records tell."""
     nodes = {int(row["spec.world_size"]): _nodes_of(row) for row in rows}
     most = max(nodes, default=1)
     return Placement(nodes, most / nodes[most] if nodes.get(most, 1) > 1 else _room(rows))

@@ -50,9 +50,9 @@ def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
 
 
 LEAST_FALL, LEAST_OF_STEP = 0.05, 0.01
-"""Of the larger value, and of the step: less may be an accident."""
+"""Shares of the larger value, and of the step: less may be an accident."""
 NOISES = 3.0
-"""Or as many standard deviations of a median step."""
+"""As many standard deviations of a median step tell as much."""
 
 
 def impossible(curve: Curve) -> list[str]:
@@ -81,7 +81,10 @@ def _of_steps(curve: Curve, least: float) -> list[str]:
 
 
 def _of_exchange(curve: Curve, least: float) -> list[str]:
-    """It falls from two ranks on. Not asked in strong scaling of mixed parallelism, whose messages become smaller."""
+    """A line where communication falls from two ranks on.
+
+    It is not asked for in strong scaling of mixed parallelism, whose messages become smaller.
+    """
     if curve.kind == "strong" and curve.data_share not in (1.0, 1 / curve.most_ranks):
         return []
     known = {point.ranks: point.parts["communication"] for point in curve.points if point.ranks > 1 and point.parts}
@@ -109,7 +112,7 @@ def _fall(values: Mapping[int, float], least: float, least_s: float) -> tuple[in
 LEAST_ABOVE = 0.005
 """How far above 1 an efficiency is worth a line."""
 TELLING = 0.05
-"""Of the step: what the model's terms miss of the largest scale is told from there on."""
+"""Share of the step: what the model's terms miss of the largest scale is told from there on."""
 
 
 def share(name: str) -> Column:

@@ -21,7 +21,7 @@ MAX_BEYOND = 8
 NOISES: Mapping[float, float] = {0.005: 0.3, 0.01: 0.3, 0.02: 0.2, 0.05: 0.2}
 """Relative deviations of a scale's step from what a model says, each independent of the others: prior weights."""
 CHANGES: Mapping[float, float] = {0.003: 0.6, 0.03: 0.3, 0.3: 0.1}
-"""The same of what changes for good in a doubling of ranks, and stays beyond."""
+"""Deviations of what changes for good in a doubling of ranks, and stays beyond."""
 LEAST_NOISE, PART_NOISE = 0.02, 0.005
 """What a part was measured with at least: as a share of it, and besides of the whole step."""
 SHARES: Mapping[str, float] = {
@@ -161,7 +161,7 @@ def _measured(
 
 
 def covariance(points: Sequence[Point], noise: float, change: float) -> Floats:
-    """Of relative deviations of each scale's median step: noise and that of repeats alone, changes from there on."""
+    """Covariance of relative deviations of scales' median steps: noise and repeats alone, changes from there on."""
     doublings = np.log2([point.ranks / points[0].ranks for point in points])
     alone = noise**2 + np.array([noise_of([point]) for point in points]) ** 2
     return np.diag(alone) + change**2 * np.minimum(doublings[:, None], doublings)

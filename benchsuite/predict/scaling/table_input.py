@@ -46,15 +46,15 @@ class TableRow(BaseModel):
     step_s: PositiveFloat | None = _also("steptimes iterationtimes seconds stepsmean secondsperstep sstep")
     """Seconds of a step."""
     step_ms: PositiveFloat | None = _also("stepms steptimems iterationtimems iterationms msperstep msstep")
-    """The same in milliseconds."""
+    """Milliseconds of a step."""
     samples_per_s: PositiveFloat | None = _also(
         "samplespers samplespersec samplespersecond sampless throughput imagespers imagess"
     )
-    """Of all ranks; with a batch it tells the step."""
+    """Samples a second of all ranks; with a batch it tells the step."""
     tokens_per_s: PositiveFloat | None = _also("tokenspers tokenspersec tokenspersecond tokenss throughputtokens")
-    """The same in tokens; needs seq_len."""
+    """Tokens a second of all ranks; needs seq_len."""
     tps_per_gpu: PositiveFloat | None = _also("tpspergpu tpsgpu tokenspersgpu tokenspersecondpergpu tokenssgpu")
-    """The same of one device."""
+    """Tokens a second of one device; needs seq_len."""
     global_batch_size: PositiveInt | None = _also("globalbatch globalbatchsize totalbatch")
     """Samples a step of all ranks; such series are strong scaling."""
     batch_size: PositiveFloat | None = _also("batchsize batchperrank localbatch")
@@ -100,7 +100,7 @@ RATES = ("samples_per_s", "tokens_per_s", "tps_per_gpu")
 
 
 class TableColumns(BaseModel):
-    """The same as a header and lists of cells, one a column."""
+    """The rows of a table as a header and lists of cells, one a column."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
@@ -114,7 +114,7 @@ class Table(RootModel[list[TableRow] | TableColumns]):
 
 
 SECONDS = ("step_s", "iteration_s")
-"""The same with a `_` for signs: without it they could be counts of steps."""
+"""Names of columns of seconds, with a `_` for signs: without it they could be counts of steps."""
 LABELS = frozenset({"model", "name", "config", "configuration", "layout", "machine", "version"})
 """Columns that tell series apart though numbers stand in them."""
 DISAGREE = 0.05
@@ -257,7 +257,7 @@ def _as_read(names: Mapping[str, str], frame: pd.DataFrame) -> str:
 
 
 def _numbers(column: "pd.Series[Any]", where: str, name: str) -> "pd.Series[float]":
-    """As float; empty cells as missing; in columns of flags words of logic as 1 and 0."""
+    """The cells as float; empty cells as missing; in columns of flags words of logic as 1 and 0."""
     logic = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "full": 1.0, "none": 0.0}
     words = {"": np.nan} | (logic if name in FLAGS else {})
 

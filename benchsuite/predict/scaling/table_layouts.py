@@ -60,7 +60,7 @@ class LayoutCurves:
     def of(
         cls, frame: pd.DataFrame, name: str, network: float = 1.0, node_bytes_per_s: float | None = None
     ) -> "LayoutCurves":
-        """Of a table that `table_input.has_layouts`.
+        """Make them of a table that `table_input.has_layouts`.
 
         Raises:
             UserError: a row without a time, or with degrees that do not fit.
@@ -266,7 +266,7 @@ class LayoutCurves:
         ]
 
     def _baselines(self) -> str:
-        """Of all layouts: the least and the most of their most ranks."""
+        """The least and the most of all layouts' most ranks."""
         found = sorted({float(self.runs.ranks[self.family == family].max()) for family in self.family.unique()})
         return " to ".join(f"{ranks:g}" for ranks in dict.fromkeys((found[0], found[-1])))
 

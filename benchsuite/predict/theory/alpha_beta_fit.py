@@ -32,7 +32,7 @@ MAX_CANDIDATES = 24
 MAX_BEYOND = 16.0
 """How many times outside the measured sizes a time is still given."""
 LEVEL = 0.95
-"""Of the intervals of alpha and beta."""
+"""Level of the intervals of alpha and beta."""
 LEAST_NOISE = 1e-3
 """Relative; clocks, and a median of a few dozen iterations, tell no less."""
 
@@ -301,7 +301,7 @@ def _piece(line: Line, sizes: Floats, reach: float) -> Piece:
 
 
 def _inverse(design: Floats) -> Floats:
-    """Of design' design; columns are brought to one scale, as seconds and seconds per byte are far apart."""
+    """Inverse of design' design; columns are brought to one scale, as seconds and seconds per byte are far apart."""
     scale = np.linalg.norm(design, axis=0)
     scaled = design / scale
     found: Floats = np.linalg.pinv(scaled.T @ scaled) / np.outer(scale, scale)

@@ -50,7 +50,7 @@ def _checked(given: dict[str, Any], valid: Callable[[Floats], Any], allowed: str
 
 
 def _numbers(value: ArrayLike) -> Floats | None:
-    """As float64; None of words, ragged lists and complex numbers."""
+    """The values as float64; None of words, ragged lists and complex numbers."""
     try:
         array = np.asarray(value)
     except ValueError:

@@ -35,7 +35,7 @@ BUSBW: Mapping[str, Callable[[Any], Any]] = {
     "send_recv": lambda n: np.ones_like(n),
     "hypercube": lambda n: np.ones_like(n),
 }
-"""Of a number or an array of ranks, busbw / algbw: it tells of the hardware whatever their number (nccl-tests'
+"""busbw / algbw of a number or an array of ranks: it tells of the hardware whatever their number (nccl-tests'
 PERFORMANCE.md)."""
 PASSES: Mapping[str, tuple[int, int]] = {
     "all_reduce": (2, 1),

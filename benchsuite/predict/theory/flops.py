@@ -15,7 +15,7 @@ RECOMPUTE = ("full", "none", "selective", "selective_published")
 FORWARD_PASSES = {"full": 4, "none": 3, "selective": 3, "selective_published": 3}
 """Forward, backward (twice the forward), and the forward pass again where everything is recomputed."""
 ATTENTION_PASSES = {"full": 4, "none": 3, "selective": 4, "selective_published": 6}
-"""The same of attention's two matrix products. Korthikanti et al. print (1 + s/3h) for selective: twice what it is."""
+"""Passes of attention's two matrix products. Korthikanti et al. print (1 + s/3h) for selective: twice what it is."""
 
 
 def transformer_flops(

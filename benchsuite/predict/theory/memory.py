@@ -13,7 +13,7 @@ from benchsuite.predict.theory.arrays import Floats, not_negative, positive, who
 GIB = 2**30
 WEIGHT_BYTES = GRADIENT_BYTES = 2
 ADAM_BYTES = 12
-"""Of mixed precision: an fp32 copy of the weights and Adam's two moments."""
+"""Bytes a parameter in mixed precision: an fp32 copy of the weights and Adam's two moments."""
 STAGES = (0, 1, 2, 3)
 MODES = ("none", "tp", "tp_sp", "tp_selective", "tp_sp_selective", "full")
 

@@ -158,14 +158,14 @@ BUBBLES: dict[str, Callable[[Floats, Floats, Floats], Floats]] = {
     "interleaved": lambda p, m, v: (p - 1) / v,
     "zbv": lambda p, m, v: 0 * p,
 }
-"""In units of F + B + W."""
+"""Bubbles in units of F + B + W."""
 LEAST_MICROBATCHES: dict[str, tuple[str, Callable[[Floats], Floats]]] = {
     "zb-h1": ("p", lambda p: p),
     "zero_bubble": ("p", lambda p: p),
     "zb-h2": ("2p - 1", lambda p: 2 * p - 1),
     "zbv": ("2p - 1", lambda p: 2 * p - 1),
 }
-"""From how many on the closed form of a bubble holds, in words and by stages."""
+"""Microbatches from which on the closed form of a bubble holds, in words and by stages."""
 IN_FLIGHT: dict[str, Callable[[Floats, Floats, Floats, Floats], Floats]] = {
     "naive": lambda p, m, v, i: np.ones_like(p),
     "gpipe": lambda p, m, v, i: m,

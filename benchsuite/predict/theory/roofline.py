@@ -82,7 +82,7 @@ def products_efficiency(
     tile_m: ArrayLike = 256,
     tile_n: ArrayLike = 128,
 ) -> Floats:
-    """The same of products one after another, all of M, N and K: sum of M N K over that of M N K / efficiency."""
+    """Efficiency of products one after another, all of M, N and K: sum of M N K over that of M N K / efficiency."""
     work = gemm_flops(m, n, k)
     taken = work / tile_efficiency(m, n, multiprocessors, tile_m, tile_n)
     return np.asarray(np.sum(work) / np.sum(taken))

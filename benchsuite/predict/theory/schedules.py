@@ -21,9 +21,9 @@ Order = list[tuple[Kind, int, int]]
 
 
 MAX_STAGES, MAX_SLOTS = 1024, 10**5
-"""Of what a schedule is made for: some seconds of work."""
+"""Limits of what a schedule is made for: some seconds of work."""
 Timeline = tuple[tuple[Slot, ...], ...]
-"""Of each stage, its slots in the order they are done."""
+"""The slots of each stage in the order they are done."""
 
 
 def schedule(
@@ -108,19 +108,19 @@ def check_microbatches(name: str, num_stages: int, num_microbatches: int, interl
 
 
 def makespan(timeline: Timeline) -> float:
-    """From the first start to the last end over stages."""
+    """Seconds from the first start to the last end over stages."""
     slots = [slot for stage in timeline for slot in stage]
     return max(slot.end_s for slot in slots) - min(slot.start_s for slot in slots)
 
 
 def idle_fractions(timeline: Timeline) -> list[float]:
-    """Of each stage, the share of the makespan in which it does nothing."""
+    """The share of the makespan in which each stage does nothing."""
     total = makespan(timeline)
     return [1 - sum(slot.end_s - slot.start_s for slot in stage) / total for stage in timeline]
 
 
 def bubbles(timeline: Timeline) -> list[float]:
-    """Of each stage, the time between its first start and last end in which it does nothing.
+    """The time between its first start and last end in which each stage does nothing.
 
     What counts where optimizer steps need no barrier, as in the zero-bubble schedules.
     """
@@ -128,7 +128,7 @@ def bubbles(timeline: Timeline) -> list[float]:
 
 
 def peak_in_flight(timeline: Timeline) -> list[float]:
-    """Of each stage, the most microbatches whose activations it holds at once, in whole stages' worth (chunks / v).
+    """The most microbatches whose activations each stage holds at once, in whole stages' worth (chunks / v).
 
     An activation is held from the start of F to the end of the last piece of work that needs it (W, else B).
     """
@@ -146,7 +146,7 @@ def _peak(stage: tuple[Slot, ...]) -> float:
 
 
 def _virtual(name: str, stage: int, num_stages: int, chunks: int) -> list[int]:
-    """Of each chunk of a stage, its place in the model; V_SHAPED go back through the stages with the second half."""
+    """The place in the model of each chunk of a stage; V_SHAPED go back through the stages with the second half."""
     if name in V_SHAPED:
         return [stage, 2 * num_stages - 1 - stage]
     return [chunk * num_stages + stage for chunk in range(chunks)]

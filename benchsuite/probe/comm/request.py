@@ -22,7 +22,7 @@ DDP_MODES = (OVERLAP, "after_backward")
 LAYERS: Mapping[str, int] = {"cpu": 64, "cuda": 24}
 WIDTH: Mapping[str, int] = {"cpu": 256, "cuda": 2048}
 GRADIENT_DTYPE: Mapping[str, str] = {"cpu": "fp32", "cuda": "bf16"}
-"""Of weights and gradients of a chain of square linear layers without bias."""
+"""Precision of weights and gradients of a chain of square linear layers without bias."""
 
 
 def gradient_bytes(device: str) -> int:

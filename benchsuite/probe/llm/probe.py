@@ -162,12 +162,12 @@ def _resident(shares: Sequence[Sequence[Mapping[str, Any]]]) -> list[float | Non
 
 
 def _sums(shares: Sequence[Sequence[Mapping[str, Any]]], name: str) -> list[float]:
-    """For each checkpoint the sum over ranks."""
+    """Sums over ranks, one for each checkpoint."""
     return [sum(one[name] for one in seen) for seen in zip(*shares, strict=True)]
 
 
 def _slowest(shares: Sequence[Sequence[Mapping[str, Any]]], name: str) -> list[float]:
-    """For each checkpoint the largest over ranks."""
+    """The largest over ranks, for each checkpoint."""
     return [max(one[name] for one in seen) for seen in zip(*shares, strict=True)]
 
 

@@ -65,10 +65,10 @@ class Share:
     """The files of one rank in one checkpoint."""
 
     num_bytes: int
-    """As they lie on the disk or in the bucket."""
+    """Bytes as they lie on the disk or in the bucket."""
     num_files: int
     durable_s: float
-    """From a common beginning until this rank's files and their folder are flushed, or its uploads complete."""
+    """Seconds from a common beginning until this rank's files and their folder are flushed, or its uploads complete."""
     read_s: float
     resident_before_read: float | None
     requests: Counted | None = None
@@ -165,7 +165,7 @@ def _compare(files: Files, found: State, rank: int, number: int, folder: Path) -
 
 
 def _write_with_dcp(files: Files, state: State, folder: Path, rank: int) -> Reading:
-    """By torch.distributed.checkpoint's own writer, which flushes each file, a thread for each."""
+    """Write by torch.distributed.checkpoint's own writer, which flushes each file, a thread for each."""
     planner = DefaultSavePlanner()
     planner.set_up_planner(state, is_coordinator=True)
     writer = writer_to(folder, len(files))
@@ -188,7 +188,7 @@ def _read_with_dcp(files: Files, folder: Path, metadata: Metadata) -> State:
 
 
 def _write_with_torch_save(files: Files, state: State, folder: Path, _rank: int) -> Reading:
-    """By torch.save, a file after the other, as DeepSpeed does; each is flushed, which DeepSpeed leaves undone."""
+    """Write by torch.save, a file after the other, as DeepSpeed does; each is flushed, unlike DeepSpeed's."""
     for name, parts in files.items():
         save_file({part.name: state[part.name] for part in parts}, folder / name)
     return partial(_read_with_torch_load, files, folder)
