@@ -34,12 +34,13 @@ SLOW = tuple(
     cli/test_export.py::test_filters cli/test_export.py::test_on_a_full_disk cli/test_modelled.py
     cli/test_paths.py::test_a_url cli/test_plan.py::TestTable cli/test_plan.py::TestWhatTrialsRefuse
     cli/test_plan.py::test_every_machine cli/test_predict.py::test_a_series_that cli/test_predict.py::test_other_buckets
-    cli/test_report_html.py cli/test_search.py cli/test_sessions.py::TestReport::test_one_is_chosen cli/test_signals.py
-    cli/test_special_files.py cli/test_streams.py
+    cli/test_report_html.py cli/test_scaling.py::test_figures cli/test_search.py
+    cli/test_sessions.py::TestReport::test_one_is_chosen cli/test_signals.py cli/test_special_files.py
+    cli/test_streams.py
     faults/
     fuzz/
-    grid/test_sweep_files.py::test_a_mistake_that_all grid/test_sweep_files.py::test_many_points
-    grid/test_sweep_files.py::test_one_line
+    grid/test_show_config.py::TestDefaultStore grid/test_sweep_files.py::test_a_mistake_that_all
+    grid/test_sweep_files.py::test_many_points grid/test_sweep_files.py::test_one_line
     launch/test_launchers.py::TestLocal::test_a_trial_that launch/test_launchers.py::TestLocal::test_an_agent
     launch/test_launchers.py::TestTorchrun::test_a_trial_that launch/test_rendezvous.py launch/test_starters.py
     nightly/test_measuring.py nightly/test_proposal.py
@@ -50,8 +51,8 @@ SLOW = tuple(
     predict/scaling/test_table_layouts.py predict/test_back_tests.py predict/theory/test_alpha_beta_fit.py
     probe/comm/test_probe.py probe/comm/test_rank.py probe/llm/ probe/test_checkpoint.py probe/test_nodes.py
     results/charts/ results/compare/test_slow_nodes.py results/export/ results/gate/test_alarms.py
-    results/store/test_compaction results/store/test_damaged_lines.py results/store/test_sql
-    results/store/test_version_1.py
+    results/store/test_compaction results/store/test_damaged_lines.py results/store/test_frames.py
+    results/store/test_sql results/store/test_version_1.py
     runner/test_validate.py
     storage/buckets/ storage/create/test_convert.py::TestInterruption storage/create/test_generation.py
     storage/create/test_parts.py storage/create/test_photos.py storage/dataset/test_verify.py::test_a_generated
@@ -71,7 +72,7 @@ SLOW = tuple(
     workloads/engines/test_broadcast.py workloads/engines/test_parameter_server.py workloads/parallel/test_account.py
     workloads/parallel/test_context.py::test_outputs workloads/parallel/test_modes.py workloads/test_apply.py
     workloads/test_bert.py workloads/test_flops.py workloads/test_gpt_neox.py workloads/test_moe.py
-    workloads/test_resnet50.py workloads/test_unet3d.py
+    workloads/test_precision.py::test_fp8 workloads/test_resnet50.py workloads/test_unet3d.py
     test_imports.py::test_a_sweep_and_its_report test_packaging.py test_repeated.py test_written_before.py
     """.split()  # noqa: SIM905
 )
