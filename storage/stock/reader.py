@@ -89,5 +89,5 @@ def ready(kind: Kind, key: str, fields: Fields, params: Params, rng: random.Rand
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
     if kind.tensors(params)["image"][0] != torch.uint8:
-        pixels = pixels.to(torch.float32).div(255).sub_(_MEAN).div_(_STD)
+        pixels = (pixels.to(torch.float32).div(255) - _MEAN).div_(_STD)  # Normalize makes a copy, too
     return {"image": pixels, "label": torch.tensor(int(fields["label"]))}

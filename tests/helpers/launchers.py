@@ -151,7 +151,7 @@ class LauncherConformance:
 
     def test_a_trial_that_hangs_is_ended_with_its_whole_tree(self, launcher: AgentLauncher, tmp_path: Path) -> None:
         before = len(marked(os.environ["BENCHSUITE_TEST_MARK"]))
-        outcome = self.run(launcher, "hang", spec(2, timeout_s=3, ranks_per_node=2 // self.nodes), tmp_path)
+        outcome = self.run(launcher, "hang", spec(2, timeout_s=8, ranks_per_node=2 // self.nodes), tmp_path)
         assert outcome.timed_out and outcome.exits == []
         assert len(list(tmp_path.glob("hung-*"))) == 2
         assert len(marked(os.environ["BENCHSUITE_TEST_MARK"])) == before

@@ -1,5 +1,6 @@
 """Loops of which nothing can be told: the reason stands in the record, and every verb reads it."""
 
+import re
 import subprocess
 import sys
 import threading
@@ -30,8 +31,11 @@ def test_a_bare_list_has_no_verdict_and_its_reason(untold: Path, capsys: pytest.
     assert str(record.figures.bottleneck_evidence).startswith("measuring takes ")
     assert (record.figures.overhead_fraction or 0.0) > 0.05
     assert run_command(["report", "--store", str(untold)]) == 0
-    said = capsys.readouterr().out
-    assert "bare: What limits it cannot be told: measuring takes" in said and "cannot tell" in said
+    said = " ".join(capsys.readouterr().out.split())
+    told = (
+        r"bare( \(doubtful: other processes used the cores\))?: What limits it cannot be told: (measuring takes|other)"
+    )
+    assert re.search(told, said) and "cannot tell" in said, said
 
 
 @pytest.mark.parametrize(
