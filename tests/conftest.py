@@ -143,15 +143,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(full)]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def one_thread() -> None:
-    """Forked children hang in threaded tensor operations once their parent has run one.
-
-    Trials in this process set what they were told. Two threads that spin for two cores, beside another process of tests,
-    take ten times as long as one.
-    """
-    if torch.get_num_threads() != 1:
-        torch.set_num_threads(1)
+    """Forked children hang in threaded tensor operations once their parent has run one."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session", autouse=True)
