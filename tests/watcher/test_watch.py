@@ -211,6 +211,26 @@ def test_a_step_that_is_broken_off_does_not_count(clock: Clock):
     assert watch.figures["steps"] == 4 and watch.figures["step_s_mean"] == 2.0
 
 
+def test_a_pass_that_its_loop_ends_counts_its_last_step_and_nothing_that_follows(clock: Clock):
+    watch = watched(Slow(clock, 8, load_s=0.1))
+    for _ in range(2):
+        batches = iter(watch)
+        for _ in range(4):
+            next(batches)
+            clock.passes(0.3)
+        watch.end_pass()
+        watch.mark("forward")
+        clock.passes(100.0)  # as validation does
+    next(batches)
+    clock.passes(0.3)
+    watch.end_pass()
+    watch.end_pass()
+    watch.close()
+    steps = watch._ending.loop.steps
+    assert steps.num_steps == 9
+    assert steps.parts_s == {"load": pytest.approx(0.9), "other": pytest.approx(2.7)}
+
+
 def test_an_exception_ends_the_watch_and_is_told(clock: Clock, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(KeyboardInterrupt), benchsuite.watch(Slow(clock, 10, 1.0), warmup_steps=0, store=tmp_path) as w:
         for number, _ in enumerate(w):

@@ -37,7 +37,7 @@ def test_comments_are_units_and_meaning():
     (tdp,) = [line for line in text.splitlines() if "tdp_w" in line]
     assert tdp.split("#")[0].strip() == "tdp_w: 700" and "# W of one device" in tdp
     (peaks,) = [line for line in text.splitlines() if "peak_flops" in line]
-    assert "# FLOP/s of one device. By precision" in peaks and "dense" in peaks
+    assert "# FLOP/s of one device. Peaks by precision" in peaks and "dense" in peaks
 
 
 def test_a_model_has_what_its_kind_needs():
