@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-ONCE_MORE = pytest.mark.flaky(reruns=1, reruns_delay=2)
+ONCE_MORE = pytest.mark.flaky(reruns=1, reruns_delay=1)
 REPEATED = ("slow", "cluster", "engines")
 MOST_REPEATED = 3
 """Of the tests of a run that measure nothing. Where more are repeated, the run fails: something is wrong."""

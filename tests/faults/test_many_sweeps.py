@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench, Here
 
@@ -47,6 +49,7 @@ def claims(bench: Bench) -> list[Path]:
     return [path for path in folder.glob("*") if not path.name.startswith(".")] if folder.is_dir() else []
 
 
+@pytest.mark.full  # `tests/late` has sweeps of two nodes that do
 def test_several_sweeps_share_their_trials(bench: Bench, here: Here) -> None:
     file = bench.write(sweep_of(POINTS, REPEATS))
     sweeps = [start(bench, file, 0.1, "--lease", LEASE_S) for _ in range(SWEEPS)]
