@@ -33,6 +33,14 @@ class WatchCallback(Callback):
         if trainer.is_last_batch or trainer.should_stop or trainer.global_step == trainer.max_steps:
             self._watch.end_pass()
 
+    def on_validation_start(self, *_: Any) -> None:
+        """Validation is no part of the step before it, in the middle of a pass either."""
+        self._watch.end_pass()
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """A callback after this one may have stopped the training."""
+        self._watch.end_pass()
+
     def on_train_end(self, *_: Any) -> None:
         """Print what holds the loop back."""
         self._watch.close()

@@ -213,8 +213,11 @@ def test_a_watch_that_was_never_iterated_says_what_to_do(
 
 
 @pytest.mark.slow
-def test_lightning_that_asks_for_no_batch_after_the_last_ends_its_pass(tmp_path: Path) -> None:
-    """Nor does validation after that batch count, which comes before anyone asks for another one."""
+@pytest.mark.parametrize(("stopped_after", "steps"), [(None, 10), (7, 7)])
+def test_lightning_that_asks_for_no_batch_after_the_last_ends_its_pass(
+    tmp_path: Path, stopped_after: int | None, steps: int
+) -> None:
+    """Nor does validation count, in the middle of a pass or after a batch that nobody asks another one after."""
     pl = pytest.importorskip("lightning.pytorch")
     from benchsuite.watcher.lightning import WatchCallback
 
@@ -234,6 +237,10 @@ def test_lightning_that_asks_for_no_batch_after_the_last_ends_its_pass(tmp_path:
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.01)
 
+    class Stopping(pl.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_end(self, trainer: pl.Trainer, *_: object) -> None:
+            trainer.should_stop = trainer.global_step == stopped_after
+
     watch = watched(DataLoader(Files(tmp_path, 40), batch_size=4))
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -243,11 +250,14 @@ def test_lightning_that_asks_for_no_batch_after_the_last_ends_its_pass(tmp_path:
         enable_progress_bar=False,
         enable_model_summary=False,
         num_sanity_val_steps=0,
-        callbacks=[WatchCallback(watch)],
+        val_check_interval=0.5,
+        callbacks=[WatchCallback(watch), Stopping()],
     )
     model, began_s = Model(), time.perf_counter()
     trainer.fit(model, watch, DataLoader(torch.zeros(1), batch_size=1))  # type: ignore[arg-type]
-    assert watch._ending.loop.steps.num_steps == 10
-    counted = watch._ending.loop.counted
-    assert counted.read_call_bytes >= 40 * 100_000 and 0.1 < counted.wall_s < model.validated_s - began_s
+    loop = watch._ending.loop
+    assert loop.steps.num_steps == steps and max(sum(step.values()) for step in loop.steps.kept) < 0.5
+    counted = loop.counted
+    assert counted.read_call_bytes >= 4 * steps * 100_000
+    assert 0.01 * steps < counted.wall_s < model.validated_s - began_s - 0.5, "nor the validation before the last"
     assert watch.figures["read_call_bytes_per_s"] == counted.read_call_bytes / counted.wall_s

@@ -33,11 +33,8 @@ def shared(port: int) -> Iterator[Proxy]:
 def proxy(shared: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Proxy:
     """The proxy without faults, and an environment in which clients find it; tries follow one another quickly."""
     shared.begin()
-    for left_by_stock_readers in (
-        "AWS_ENDPOINT_URL_S3",
-        "AWS_DEFAULT_REGION",
-    ):  # which have a process of their own else
-        monkeypatch.delenv(left_by_stock_readers, raising=False)
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION"):  # stock readers of tests before may have left them
+        monkeypatch.delenv(name, raising=False)
     for name, value in credentials(shared.endpoint).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
