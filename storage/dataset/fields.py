@@ -81,12 +81,11 @@ def outside(name: str, values: Array, params: Mapping[str, int]) -> str | None:
     limit = params.get(said) if isinstance(said, str) else said
     if limit is None or not values.size:
         return None
-    unsigned = values.view(values.dtype.str.replace("i", "u"))  # of the same order of bytes
-    if unsigned.max() < limit:  # as which what is negative is large
+    largest, smallest = int(values.max()), int(values.min())
+    if smallest >= 0 and largest < limit:
         return None
-    largest, smallest = values.max(), values.min()
     needed = f"0..{limit - 1}" + (f" ({said} {limit})" if isinstance(said, str) else "")
-    return f"{name} holds {int(largest if largest >= limit else smallest)}, needed: {needed}"
+    return f"{name} holds {largest if largest >= limit else smallest}, needed: {needed}"
 
 
 def record(sample: Sample) -> Array:

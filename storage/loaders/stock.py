@@ -99,7 +99,7 @@ class _Worker(IterableDataset[Batch]):
         batch = default_collate(list(tensors))
         collate_s = time.thread_time() - collating_s
         self._check(rows, batch)
-        stored = int(self._sizes[list(rows)].sum())
+        stored = sum(map(self._sizes.item, rows))
         fetch_s, prepare_s, kernel_s = times.since()
         unpack_s, self._unpack_s = self._unpack_s, 0.0
         needed_s = time.perf_counter() - began_s
@@ -119,12 +119,10 @@ class _Worker(IterableDataset[Batch]):
             if (labels != said).any() or not 0 <= labels.min() <= labels.max() < (manifest.num_classes or np.inf):
                 for row, found, known in zip(rows, labels.tolist(), said.tolist(), strict=True):
                     check_class(self._sample(row, {}), found, known, manifest.num_classes)
-        elif manifest.kind != "volume":
-            arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-            if any(outside(name, values, params) for name, values in arrays.items()):
-                for at, row in enumerate(rows):
-                    fields = {name: values[at] for name, values in arrays.items()}
-                    decode_one(self._reading.kind, self._sample(row, fields), params, random.Random())
+        elif manifest.kind != "volume" and any(outside(name, each.numpy(), params) for name, each in batch.items()):
+            for at, row in enumerate(rows):
+                fields = {name: each[at].numpy() for name, each in batch.items()}
+                decode_one(self._reading.kind, self._sample(row, fields), params, random.Random())
 
     def _sample(self, row: int, fields: Mapping[str, Value]) -> Sample:
         folder, index = self._reading.dataset.folder, self._reading.dataset.index
