@@ -1,6 +1,6 @@
 """T(N) of a measured scaling series: an average over models of it, perfect scaling among them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -18,9 +18,11 @@ from benchsuite.results.render.words import counted
 MIN_SCALES = 2
 MAX_BEYOND = 8
 """Times the most ranks measured: predictions beyond it are refused unless asked for."""
-NOISES: Mapping[float, float] = {0.005: 0.3, 0.01: 0.3, 0.02: 0.2, 0.05: 0.2}
+NOISES: Mapping[float, float] = {0.01: 0.4, 0.02: 0.3, 0.05: 0.3}
 """Relative deviations of a scale's step from what a model says, each independent of the others: prior weights."""
-CHANGES: Mapping[float, float] = {0.003: 0.6, 0.03: 0.3, 0.3: 0.1}
+NOISES_BESIDE_REPEATS: Mapping[float, float] = {0.005: 0.5, 0.01: 0.3, 0.02: 0.2}
+"""The same, besides what repeats of a scale differ by, where there are some."""
+CHANGES: Mapping[float, float] = {0.003: 0.9, 0.03: 0.07, 0.3: 0.03}
 """Deviations of what changes for good in a doubling of ranks, and stays beyond."""
 LEAST_NOISE, PART_NOISE = 0.02, 0.005
 """What a part was measured with at least: as a share of it, and besides of the whole step."""
@@ -30,7 +32,7 @@ SHARES: Mapping[str, float] = {
     "slots": 0.3,
     "volume": 0.5,
     "sends": 0.5,
-    "between": 0.5,
+    "between": 1.0,
     "levels": 0.3,
     "linear": 0.5,
     "measured": 1.0,
@@ -40,13 +42,32 @@ SHARES: Mapping[str, float] = {
     "fuller": 0.5,
 }
 """Standard deviations of a term that is there, half-normal, as shares of the largest scale's step."""
-SCALES: Mapping[float, float] = {0.1: 0.6, 1.0: 0.4}
+SCALES: Mapping[float, float] = {0.2: 0.9, 1.0: 0.1}
 """How many times that large the terms beside the step's own may be: prior weights."""
-SIZES, SIZES_OF_PARTS = (0.25, 0.6, 0.12, 0.03), (0.25, 0.25, 0.25, 0.25)
-"""Prior weights of no term beside the step's own, one, two and three; and where parts of steps were told apart."""
-LIKELY: Mapping[str, float] = {"fixed": 6.0, "measured": 6.0, "between": 6.0, "pairs": 0.2, "full": 0.5, "fuller": 0.5}
+SIZES, SIZES_OF_PARTS = (0.6, 0.28, 0.12), (0.25, 0.25, 0.25, 0.25)
+"""Prior weights of no term beside the step's own, one, two and so on; and where parts of steps were told apart."""
+SIZES_OF_TWO: Mapping[str, tuple[float, ...]] = {"weak": (0.75, 0.25), "strong": (0.15, 0.85)}
+"""The same of two scales, which tell a loss from noise no better: in strong scaling something mostly stays fixed."""
+FROM_THREE = frozenset({"pairs", "full", "fuller"})
+"""Terms whose growth only a third scale shows."""
+LIKELY: Mapping[str, float] = {
+    "fixed": 12.0,
+    "measured": 18.0,
+    "between": 18.0,
+    "linear": 3.0,
+    "pairs": 0.6,
+    "full": 0.5,
+    "fuller": 0.5,
+}
 LIKELY_OF_STAGES: Mapping[str, float] = {"slots": 6.0, "sends": 6.0, "measured": 6.0}
 """How many times as likely as another a term is, among sets of as many; of pipelines."""
+USL: Mapping[str, frozenset[str]] = {
+    "weak": frozenset({"linear", "pairs"}),
+    "strong": frozenset({"volume", "linear"}),
+}
+LIKELY_USL = 20.0
+"""The two terms of the Universal Scalability Law, contention and coherency, by what a step is divided by; and how many
+times as likely they are together as their own likelihoods say."""
 DRAWS, SEED = 400, 20260101
 
 
@@ -119,7 +140,8 @@ def _candidates(curve: Curve) -> Iterator[Candidate]:
     design = terms_of(curve, np.array([float(point.ranks) for point in curve.points]))
     shares = np.array([SHARES[name] for name in names]) * curve.points[-1].base_s
     priors = _priors(curve, names)
-    for (noise, noise_weight), (change, change_weight) in product(NOISES.items(), CHANGES.items()):
+    noises = NOISES_BESIDE_REPEATS if noise_of(curve.points) else NOISES
+    for (noise, noise_weight), (change, change_weight) in product(noises.items(), CHANGES.items()):
         rows, wanted, log_det = _measured(curve, design, names, noise, change)
         shared = np.log(noise_weight * change_weight) - log_det
         for (places, scale), prior in priors.items():
@@ -133,14 +155,23 @@ def _candidates(curve: Curve) -> Iterator[Candidate]:
 def _priors(curve: Curve, names: Sequence[str]) -> dict[tuple[tuple[int, ...], float], float]:
     """Prior weights by places of terms and scale. No more terms than points, where parts were not told apart."""
     told = any(point.parts for point in curve.points)
-    sizes, known = (SIZES_OF_PARTS if told else SIZES), (LIKELY_OF_STAGES if curve.pipeline else LIKELY)
+    few = len(curve.points) == MIN_SCALES and not told
+    sizes = SIZES_OF_PARTS if told else SIZES_OF_TWO[curve.kind] if few else SIZES
+    extras = [place for place in range(1, len(names)) if not few or names[place] not in FROM_THREE]
     found: dict[tuple[tuple[int, ...], float], float] = {((0,), 1.0): sizes[0]}
-    for size in range(1, min(len(names), len(sizes), len(sizes) if told else len(curve.points))):
-        sets = [(0, *extra) for extra in combinations(range(1, len(names)), size)]
-        likely = [float(np.prod([known.get(names[place], 1.0) for place in places[1:]])) for places in sets]
+    for size in range(1, min(len(extras) + 1, len(sizes), len(sizes) if told else len(curve.points))):
+        sets = [(0, *extra) for extra in combinations(extras, size)]
+        likely = [_likely(curve, {names[place] for place in places[1:]}) for places in sets]
         for (places, own), (scale, weight) in product(zip(sets, likely, strict=True), SCALES.items()):
             found[places, scale] = sizes[size] * own / sum(likely) * weight
     return found
+
+
+def _likely(curve: Curve, terms: Set[str]) -> float:
+    """How likely a set of terms is, beside others of as many."""
+    known = LIKELY_OF_STAGES if curve.pipeline else LIKELY
+    law = LIKELY_USL if terms == USL[curve.kind] else 1.0
+    return law * float(np.prod([known.get(name, 1.0) for name in terms]))
 
 
 def _measured(
