@@ -21,7 +21,7 @@ MAX_BEYOND = 8
 NOISES: Mapping[float, float] = {0.01: 0.4, 0.02: 0.3, 0.05: 0.3}
 """Relative deviations of a scale's step from what a model says, each independent of the others: prior weights."""
 NOISES_BESIDE_REPEATS: Mapping[float, float] = {0.005: 0.5, 0.01: 0.3, 0.02: 0.2}
-"""The same, besides what repeats of a scale differ by, where there are some."""
+"""Relative deviations besides what repeats of a scale differ by, where a scale has several: prior weights."""
 CHANGES: Mapping[float, float] = {0.003: 0.9, 0.03: 0.07, 0.3: 0.03}
 """Deviations of what changes for good in a doubling of ranks, and stays beyond."""
 LEAST_NOISE, PART_NOISE = 0.02, 0.005
@@ -47,7 +47,8 @@ SCALES: Mapping[float, float] = {0.2: 0.9, 1.0: 0.1}
 SIZES, SIZES_OF_PARTS = (0.6, 0.28, 0.12), (0.25, 0.25, 0.25, 0.25)
 """Prior weights of no term beside the step's own, one, two and so on; and where parts of steps were told apart."""
 SIZES_OF_TWO: Mapping[str, tuple[float, ...]] = {"weak": (0.75, 0.25), "strong": (0.15, 0.85)}
-"""The same of two scales, which tell a loss from noise no better: in strong scaling something mostly stays fixed."""
+"""Prior weights of no term and of one where two scales are known, which cannot tell a loss from noise: in strong
+scaling a part of the step mostly stays as it is (Amdahl's law)."""
 FROM_THREE = frozenset({"pairs", "full", "fuller"})
 """Terms whose growth only a third scale shows."""
 LIKELY: Mapping[str, float] = {
@@ -66,8 +67,8 @@ USL: Mapping[str, frozenset[str]] = {
     "strong": frozenset({"volume", "linear"}),
 }
 LIKELY_USL = 20.0
-"""The two terms of the Universal Scalability Law, contention and coherency, by what a step is divided by; and how many
-times as likely they are together as their own likelihoods say."""
+"""Terms which together are the Universal Scalability Law, contention and coherency, by kind of scaling (in a strong one
+steps are over N); and how many times as likely that set is as its terms' own likelihoods say."""
 DRAWS, SEED = 400, 20260101
 
 
