@@ -10,6 +10,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve, Point
 from benchsuite.predict.scaling.exchange import volume_and_linear
+from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.nodes import Placement
 from benchsuite.predict.scaling.outlook import check_reach
 from benchsuite.predict.scaling.series import fit
@@ -153,6 +154,31 @@ def test_two_scales_do_not_tell_a_tree_from_a_ring():
     found = fit(Curve("tp", "strong", 8, tuple(points), 0.25)).at(8)
     assert 1.2 < found.parts["communication"] < 1.4
     assert found.low_s < 1.2 + 0.1875 < found.high_s and found.low_s < 1.4 + 0.1875 < found.high_s
+
+
+def whole_steps(kind: str, steps: dict[int, float]) -> Model:
+    return fit(Curve("whole", kind, 1024.0, tuple(Point(n, (step,)) for n, step in steps.items())))
+
+
+@pytest.mark.parametrize("steps", [{8: 1.0, 16: 1.0, 32: 1.03}, {8: 1.0, 16: 1.05}])
+def test_one_noisy_scale_is_no_loss(steps: dict[int, float]):
+    """Perfect scaling with 3 or 5 % in the last scale: eight times as many ranks take hardly longer."""
+    most = max(steps)
+    assert 1.0 < whole_steps("weak", steps).at(8 * most).step_s < steps[most]
+
+
+def test_two_scales_of_strong_scaling_tell_amdahls_law():
+    model = whole_steps("strong", {n: 0.1 + 0.9 / n for n in (4, 8)})
+    for n in (16, 32, 64):
+        assert model.at(n).step_s == pytest.approx(0.1 + 0.9 / n, rel=0.04)
+
+
+def test_contention_and_coherency_are_found_together():
+    """A step by the Universal Scalability Law: 3.60 s at 32 ranks, of which the terms alone would find 2.2."""
+    truth = {n: 1 + 0.02 * (n - 1) + 0.002 * n * (n - 1) for n in (1, 2, 4, 8, 32)}
+    found = whole_steps("weak", {n: truth[n] for n in (1, 2, 4, 8)}).at(32)
+    assert 3.0 < found.step_s < 3.7
+    assert found.low_s < truth[32] < found.high_s
 
 
 def test_volume_and_latencies_by_hand():
