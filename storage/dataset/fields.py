@@ -81,6 +81,8 @@ def outside(name: str, values: Array, params: Mapping[str, int]) -> str | None:
     limit = params.get(said) if isinstance(said, str) else said
     if limit is None or not values.size:
         return None
+    if values.dtype == np.int64 and values.view(np.uint64).max() < limit:
+        return None  # in one pass: as unsigned, a negative number is above every limit
     largest, smallest = int(values.max()), int(values.min())
     if smallest >= 0 and largest < limit:
         return None

@@ -15,6 +15,7 @@ def test_any_order_of_bytes_is_looked_into(dtype: str) -> None:
     )
 
 
-def test_what_is_negative_is_outside() -> None:
-    found = outside("tokens", np.array([[5, -1], [7, 8]], ">i4")[:, 1], {"vocab_size": 1000})
+@pytest.mark.parametrize("dtype", ["<i8", ">i8", ">i4"])
+def test_what_is_negative_is_outside(dtype: str) -> None:
+    found = outside("tokens", np.array([[5, -1], [7, 8]], dtype)[:, 1], {"vocab_size": 1000})
     assert found == "tokens holds -1, needed: 0..999 (vocab_size 1000)"

@@ -157,19 +157,34 @@ def test_members_that_are_pickles_are_not_loaded(mine: Made, tmp_path: Path) -> 
     assert not (tmp_path / "struck").exists()
 
 
-def test_links_out_of_an_hdf5_file_are_not_followed(mine: Made, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("way", "told"),
+    [
+        ("link", "image is a link, which is not followed"),
+        ("storage", "image leads out of the file"),
+        ("virtual", "image leads out of the file"),
+    ],
+)
+def test_what_leads_out_of_an_hdf5_file_is_not_followed(mine: Made, tmp_path: Path, way: str, told: str) -> None:
     import h5py
 
     dataset = mine("hdf5", "volume")
-    key = dataset.key(0)
-    with h5py.File(tmp_path / "secret.h5", "w") as other:
-        other["image"] = np.zeros((1, 8, 8, 8), np.float32)
+    key, shape, secret = dataset.key(0), (1, 8, 8, 8), str(tmp_path / "secret.h5")
+    with h5py.File(secret, "w") as other:
+        other["image"] = np.zeros(shape, np.float32)
     (path,) = dataset.data_files()
     with h5py.File(path, "r+") as file:
         del file[key]["image"]
-        file[key]["image"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "image")
+        if way == "link":
+            file[key]["image"] = h5py.ExternalLink(secret, "image")
+        elif way == "storage":
+            file[key].create_dataset("image", shape, "f4", external=[(secret, 0, 2048)])
+        else:
+            layout = h5py.VirtualLayout(shape, "f4")
+            layout[:] = h5py.VirtualSource(secret, "image", shape)
+            file[key].create_virtual_dataset("image", layout)
     dataset.manifest.files[0].bytes = path.stat().st_size
-    with pytest.raises(ValueError, match="is a link, which is not followed"):
+    with pytest.raises(ValueError, match=told):
         load(STOCK, "hdf5").by_row(dataset)[0]
 
 
