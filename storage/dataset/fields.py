@@ -75,17 +75,21 @@ def encoded(sample: Sample, name: str) -> bytes | memoryview:
     return value
 
 
+def limit_of(name: str, params: Mapping[str, int]) -> int | None:
+    """What the integers of a field stay below; None where nothing says it."""
+    said = LIMITS.get(name)
+    return params.get(said) if isinstance(said, str) else said
+
+
 def outside(name: str, values: Array, params: Mapping[str, int]) -> str | None:
     """Which integer of a field no table of the model has a row for, by `LIMITS`, or None."""
-    said = LIMITS.get(name)
-    limit = params.get(said) if isinstance(said, str) else said
+    limit = limit_of(name, params)
     if limit is None or not values.size:
         return None
-    if values.dtype == np.int64 and values.view(np.uint64).max() < limit:
-        return None  # in one pass: as unsigned, a negative number is above every limit
     largest, smallest = int(values.max()), int(values.min())
     if smallest >= 0 and largest < limit:
         return None
+    said = LIMITS[name]
     needed = f"0..{limit - 1}" + (f" ({said} {limit})" if isinstance(said, str) else "")
     return f"{name} holds {largest if largest >= limit else smallest}, needed: {needed}"
 

@@ -11,6 +11,7 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from benchsuite.storage import LIBRARIES, STOCK, STOCK_GROUP, load
-from benchsuite.storage.dataset.fields import outside
+from benchsuite.storage.dataset.fields import LIMITS, limit_of
 from benchsuite.storage.dataset.kinds import decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import dealt, text
 from benchsuite.storage.dataset.sample import Sample, Value
@@ -53,7 +54,7 @@ class _Times:
         What other threads of the worker compute meanwhile is no fetching either: the one that hands on the batch before
         holds Python's lock, for which this thread then waits.
         """
-        wall_s, user_s, system_s, all_s = (now - began for now, began in zip(self._now(), self._began, strict=True))
+        wall_s, user_s, system_s, all_s = map(sub, self._now(), self._began)
         waited_s = self._queue.waited_s(wall_s - user_s - system_s)
         idle_s = max(wall_s - user_s - system_s - waited_s, 0.0)
         blocked_s = max(idle_s - max(all_s - user_s - system_s, 0.0), 0.0)
@@ -74,6 +75,8 @@ class _Worker(IterableDataset[Batch]):
         self._augments = reading.kind.name in ("image", "volume")
         index = reading.dataset.index
         self._keys, self._sizes, self._labels = index["key"], index["bytes"], index["label"]
+        limits = [] if self._augments else [(name, limit_of(name, reading.params)) for name in LIMITS]
+        self._limits = [(name, limit) for name, limit in limits if limit is not None]
         self._unpack_s = 0.0
 
     def __iter__(self) -> Iterator[Batch]:
@@ -119,7 +122,11 @@ class _Worker(IterableDataset[Batch]):
             if (labels != said).any() or not 0 <= labels.min() <= labels.max() < (manifest.num_classes or np.inf):
                 for row, found, known in zip(rows, labels.tolist(), said.tolist(), strict=True):
                     check_class(self._sample(row, {}), found, known, manifest.num_classes)
-        elif manifest.kind != "volume" and any(outside(name, each.numpy(), params) for name, each in batch.items()):
+        elif self._limits and any(
+            batch[name].numpy().view(np.uint64).max() >= limit  # as unsigned, what is negative is above every limit
+            for name, limit in self._limits
+            if name in batch
+        ):
             for at, row in enumerate(rows):
                 fields = {name: each[at].numpy() for name, each in batch.items()}
                 decode_one(self._reading.kind, self._sample(row, fields), params, random.Random())

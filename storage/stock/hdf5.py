@@ -1,5 +1,6 @@
 """Format `hdf5` by h5py's indexing, a sample at a time; in a bucket over a file of fsspec, which obstore opens."""
 
+from operator import getitem
 from typing import Any
 
 import h5py
@@ -18,7 +19,7 @@ from benchsuite.storage.stock.reader import Fields, Stock, named, open_image
 class Hdf5(TorchDataset[Fields]):
     """One file, or several; each is opened when it is first needed, and stays open.
 
-    Links that lead out of a file are refused, where h5py's indexing would follow them.
+    Links that lead out of a file are refused, where h5py's indexing would follow them; a volume's are looked at once.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -27,6 +28,7 @@ class Hdf5(TorchDataset[Fields]):
         names, firsts = np.unique(dataset.index["file"], return_index=True)
         self.first_row = dict(zip(map(bytes, names), firsts.tolist(), strict=True))
         self.opened: dict[bytes, Any] = {}
+        self.looked_at = bytearray(len(self.names))
 
     def __getitem__(self, row: int) -> Fields:
         name = self.names[row]
@@ -34,8 +36,11 @@ class Hdf5(TorchDataset[Fields]):
             self.opened[name] = self._open(name)
         file, at = self.opened[name], row - self.first_row[name]
         if self.kind == "volume":
-            group = own_dataset(file, text(self.keys[row]))
-            return {field: own_dataset(group, field)[()] for field in KIND_FIELDS["volume"]}
+            take = getitem if self.looked_at[row] else own_dataset
+            group = take(file, text(self.keys[row]))
+            fields = {field: take(group, field)[()] for field in KIND_FIELDS["volume"]}
+            self.looked_at[row] = True
+            return fields
         if self.kind != "image":
             return {field: file[field][at] for field in KIND_FIELDS[self.kind]}
         start, end = file["image_offsets"][at : at + 2]
