@@ -10,8 +10,10 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ from tfrecord.torch.dataset import TFRecordDataset
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
 from bench.loaders import make_one
-from bench.pairs import Ratio, interleaved
+from bench.pairs import Ratio, over_processes, pairs
 from benchsuite.storage import KINDS, load, loader_of
 from benchsuite.storage.dataset.kinds import VOLUME, decode_one, random_crop
 from benchsuite.storage.dataset.manifest import Dataset as Stored
@@ -74,7 +76,7 @@ SCENES = (
         ("tokens",),
     ),
 )
-NUM_PAIRS, MOST_PAIRS, SECONDS, PREFETCH = 10, 40, 0.7, 2
+NUM_PROCESSES, NUM_PAIRS, SECONDS, PREFETCH = 3, 8, 0.7, 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 Ready = Callable[..., Any]
 
@@ -268,28 +270,48 @@ class Compared(NamedTuple):
     ratio: Ratio
 
 
+def cells(folder: Path, scene: Scene, form: str) -> dict[Cell, tuple[list[float], list[float]]]:
+    """The script's rates and the ratios of each cell of a format, by pairs in this process."""
+    if not (target := folder / form).exists():
+        make_one(folder, scene.workload, FACTS[scene.workload].kind, scene.params, scene.samples, form, {})
+    stored, found = open_dataset(target), {}
+    for cold, workers in itertools.product((False, True) if scene.cold else (False,), (1, 2)):
+        if not cold:
+            warm(stored.data_files())
+        turn, rates = Turn(scene, stored, workers, cold), []
+
+        def of_script(turn: Turn = turn, rates: list[float] = rates) -> float:
+            seconds = turn(turn.script)
+            rates.append(1 / seconds)
+            return seconds
+
+        found[Cell(scene.title, form, workers, cold)] = rates, pairs(of_script, partial(turn, turn.ours), NUM_PAIRS)
+    return found
+
+
+def compared(folder: Path, scene: Scene, form: str) -> dict[Cell, Compared]:
+    """Each cell of a format, over several processes."""
+    parts = []
+    for _ in range(NUM_PROCESSES):
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            parts.append(pool.submit(cells, folder, scene, form).result())
+    return {
+        cell: Compared(
+            [rate for part in parts for rate in part[cell][0]], over_processes([part[cell][1] for part in parts])
+        )
+        for cell in parts[0]
+    }
+
+
 def report(folder: Path) -> dict[Cell, Compared]:
     """Every cell of every scene."""
     found: dict[Cell, Compared] = {}
     for scene in SCENES:
+        place = folder / scene.title.replace(" ", "-")
         for form in scene.formats:
-            place = folder / scene.title.replace(" ", "-")
-            if not (target := place / form).exists():
-                make_one(place, scene.workload, FACTS[scene.workload].kind, scene.params, scene.samples, form, {})
-            stored = open_dataset(target)
-            for cold, workers in itertools.product((False, True) if scene.cold else (False,), (1, 2)):
-                if not cold:
-                    warm(stored.data_files())
-                cell, turn, rates = Cell(scene.title, form, workers, cold), Turn(scene, stored, workers, cold), []
-
-                def of_script(turn: Turn = turn, rates: list[float] = rates) -> float:
-                    seconds = turn(turn.script)
-                    rates.append(1 / seconds)
-                    return seconds
-
-                ratio = interleaved(of_script, partial(turn, turn.ours), NUM_PAIRS, MOST_PAIRS)
-                found[cell] = Compared(rates, ratio)
-                print(f"   {cell}: script {np.median(rates):.1f} samples/s, ours / script {ratio}", flush=True)
+            for cell, one in compared(place, scene, form).items():
+                found[cell] = one
+                print(f"   {cell}: script {np.median(one.rates):.1f} samples/s, ours / script {one.ratio}", flush=True)
         shutil.rmtree(place, ignore_errors=True)
     return found
 
