@@ -26,9 +26,8 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[tuple[str, Fields]]:
         found = shuffle_iterator(
             found, min(buffer_samples(dataset, lane), sum(listed[n].num_samples or 0 for n in numbers))
         )
-    kind = dataset.manifest.kind
     for each in found:
-        yield bytes(each["key"]).decode(), _fields(kind, each)
+        yield bytes(each["key"]).decode(), _fields(dataset.manifest.kind, each)
 
 
 def _fields(kind: str, found: Mapping[str, Any]) -> Fields:
@@ -41,9 +40,7 @@ def _fields(kind: str, found: Mapping[str, Any]) -> Fields:
             for field, (name, dtype) in VOLUME.items()
         }
     arrays = {name: found[name] for name in KIND_FIELDS[kind]}
-    if "next_sentence_label" in arrays:
-        arrays["next_sentence_label"] = arrays["next_sentence_label"].reshape(())
-    return arrays
+    return {name: value.reshape(()) if name == "next_sentence_label" else value for name, value in arrays.items()}
 
 
 STOCK = Stock("tfrecord", stream=read)
