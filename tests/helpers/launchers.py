@@ -150,10 +150,13 @@ class LauncherConformance:
         assert not outcome.timed_out and outcome.launcher_error is None
 
     def test_a_trial_that_hangs_is_ended_with_its_whole_tree(self, launcher: AgentLauncher, tmp_path: Path) -> None:
+        (first := tmp_path / "first").mkdir()
+        (second := tmp_path / "second").mkdir()
+        self.run(launcher, "tell", spec(1), first)  # the first trial starts the agents
         before = {process.pid for process in marked(os.environ["BENCHSUITE_TEST_MARK"])}  # some may be about to end
-        outcome = self.run(launcher, "hang", spec(2, timeout_s=3, ranks_per_node=2 // self.nodes), tmp_path)
+        outcome = self.run(launcher, "hang", spec(2, timeout_s=3, ranks_per_node=2 // self.nodes), second)
         assert outcome.timed_out and outcome.exits == []
-        assert len(list(tmp_path.glob("hung-*"))) == 2
+        assert len(list(second.glob("hung-*"))) == 2
         assert {process.pid for process in marked(os.environ["BENCHSUITE_TEST_MARK"])} <= before
 
     def test_more_nodes_than_there_are_is_one_line(self, launcher: AgentLauncher, tmp_path: Path) -> None:
