@@ -11,7 +11,6 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
-from operator import sub
 from typing import Any
 
 import numpy as np
@@ -54,7 +53,7 @@ class _Times:
         What other threads of the worker compute meanwhile is no fetching either: the one that hands on the batch before
         holds Python's lock, for which this thread then waits.
         """
-        wall_s, user_s, system_s, all_s = map(sub, self._now(), self._began)
+        wall_s, user_s, system_s, all_s = (now - began for now, began in zip(self._now(), self._began, strict=True))
         waited_s = self._queue.waited_s(wall_s - user_s - system_s)
         idle_s = max(wall_s - user_s - system_s - waited_s, 0.0)
         blocked_s = max(idle_s - max(all_s - user_s - system_s, 0.0), 0.0)
@@ -122,7 +121,7 @@ class _Worker(IterableDataset[Batch]):
             if (labels != said).any() or not 0 <= labels.min() <= labels.max() < (manifest.num_classes or np.inf):
                 for row, found, known in zip(rows, labels.tolist(), said.tolist(), strict=True):
                     check_class(self._sample(row, {}), found, known, manifest.num_classes)
-        elif self._limits and any(
+        elif any(
             batch[name].numpy().view(np.uint64).max() >= limit  # as unsigned, what is negative is above every limit
             for name, limit in self._limits
             if name in batch

@@ -56,6 +56,16 @@ class TestStock(LoaderConformance):
         assert (str(dataset.folder) if streams else f"{path}: sample {victim.key!r}: ") in told
         assert load(STOCK, form).library in told or form == "webdataset"
 
+    @pytest.mark.parametrize("value", [-1, PARAMS["mlm"]["vocab_size"]])
+    def test_a_word_that_no_table_has_a_row_for_is_refused(self, mine: Made, value: int) -> None:
+        import h5py
+
+        dataset = mine("hdf5", "mlm")
+        (path,) = dataset.data_files()
+        with h5py.File(path, "r+") as file:
+            file["input_ids"][3, 5] = value
+        assert f"{path}: sample {dataset.key(3)!r}: input_ids holds {value}, needed: 0.." in self.failing(dataset, 1)
+
     @pytest.mark.parametrize("form", sorted(FORMATS))
     def test_the_library_is_named_with_its_version(self, form: str) -> None:
         skip_without_library(form)
