@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +66,13 @@ class Bench:
         return self.run("sweep", path, "--store", self.store, *arguments)
 
     def records(self) -> list[dict[str, Any]]:
+        """The trials' records in the order in which they ended: segments of one second have names in no order."""
         found = []
         for segment in sorted((self.store / "segments").glob("*.jsonl")):
             if not segment.name.endswith(".samples.jsonl"):
                 whole = segment.read_text().split("\n")[:-1]  # the last line may be on its way to a late mount
                 found += map(json.loads, whole)
-        return [record for record in found if record["kind"] == "trial"]
+        return sorted((each for each in found if each["kind"] == "trial"), key=itemgetter("finished_at"))
 
     def leftovers(self) -> list[Path]:
         """What is left in the temporary folder, torch's own cache aside."""
