@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, set_start_method
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +23,8 @@ import numpy as np
 import torch
 import webdataset as wds
 from PIL import Image
-from tfrecord.torch.dataset import TFRecordDataset
+from tfrecord.iterator_utils import shuffle_iterator
+from tfrecord.reader import tfrecord_loader
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
 from bench.loaders import make_one
@@ -54,18 +55,20 @@ class Scene(NamedTuple):
     cold: bool = True
     buffer: int = 100
     """Samples that a stream's shuffle buffer holds: few of the dataset, so that what is counted is no filling of it."""
+    turn_s: float = 0.7
+    """Seconds of a turn: long enough for a dozen batches."""
 
 
-def volumes(title: str, mean_bytes: int, samples: int, batch: int, patch: int, buffer: int, cold: bool = True) -> Scene:
+def volumes(title: str, mean_bytes: int, samples: int, batch: int, patch: int, **how: Any) -> Scene:
     params = {"patch_size": patch, "mean_bytes": mean_bytes, "stdev_bytes": mean_bytes // 5}
-    return Scene(title, "unet3d", params, samples, batch, cold=cold, buffer=buffer)
+    return Scene(title, "unet3d", params, samples, batch, **how)
 
 
 SCENES = (
     Scene("JPEGs of 110 KB", "resnet50", dict(FACTS["resnet50"].variants["reference"].sample), 1200, 16),
-    volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32, 8),
-    volumes("volumes of 15 MB", 15_000_000, 40, 2, 64, 2),
-    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, 1, cold=False),
+    volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32, buffer=8),
+    volumes("volumes of 15 MB", 15_000_000, 40, 2, 64, buffer=2),
+    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, cold=False, buffer=1, turn_s=2),
     Scene("BERT sequences of 512", "bert", dict(FACTS["bert"].variants["base"].sample), 8192, 32),
     Scene(
         "windows of 2,049 tokens",
@@ -76,7 +79,7 @@ SCENES = (
         ("tokens",),
     ),
 )
-NUM_PROCESSES, NUM_PAIRS, SECONDS, PREFETCH = 3, 8, 0.7, 2
+NUM_PROCESSES, NUM_PAIRS, PREFETCH = 3, 8, 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 Ready = Callable[..., Any]
 
@@ -174,16 +177,17 @@ class Records(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         mine = self.shards[info.id :: info.num_workers] if info else self.shards
-        for shard in itertools.cycle(mine):
-            for found in TFRecordDataset(shard, None, shuffle_queue_size=self.buffer):
-                if self.kind == "mlm":
-                    fields = [found[name] for name in SEQUENCE]
-                    yield self.ready(*fields[:-1], fields[-1].reshape(()))
-                elif self.kind == "image":
-                    yield self.ready(pil(bytes(found["image/encoded"])), found["image/class/label"][0])
-                else:
-                    image = np.frombuffer(found["X"], np.float32).reshape(found["X_shape"])
-                    yield self.ready(image, np.frombuffer(found["Y"], np.uint8).reshape(found["Y_shape"]))
+        found = (each for shard in itertools.cycle(mine) for each in tfrecord_loader(shard, None))
+        return map(self.transform, shuffle_iterator(found, self.buffer))
+
+    def transform(self, found: Any) -> Any:
+        if self.kind == "mlm":
+            fields = [found[name] for name in SEQUENCE]
+            return self.ready(*fields[:-1], fields[-1].reshape(()))
+        if self.kind == "image":
+            return self.ready(pil(bytes(found["image/encoded"])), found["image/class/label"][0])
+        image = np.frombuffer(found["X"], np.float32).reshape(found["X_shape"])
+        return self.ready(image, np.frombuffer(found["Y"], np.uint8).reshape(found["Y_shape"]))
 
 
 def plain(stored: Stored, size: int, batch: int, workers: int, buffer: int) -> DataLoader[Any]:
@@ -204,14 +208,14 @@ def plain(stored: Stored, size: int, batch: int, workers: int, buffer: int) -> D
     return DataLoader(rows, sampler=RandomSampler(rows, num_samples=1 << 30), **common)
 
 
-def seconds_a_sample(batches: Iterator[Any], batch: int, ahead: int, most: int | None) -> float:
+def seconds_a_sample(batches: Iterator[Any], scene: Scene, ahead: int, most: int | None) -> float:
     """Seconds a sample for a while, once the queue is as it stays; of at most so many samples, the queue's included."""
     for _ in range(ahead):
         next(batches)
     done, began = 0, time.perf_counter()
-    while time.perf_counter() - began < SECONDS and (most is None or done + (ahead + 1) * batch <= most):
+    while time.perf_counter() - began < scene.turn_s and (most is None or done + (ahead + 1) * scene.batch <= most):
         next(batches)
-        done += batch
+        done += scene.batch
     return (time.perf_counter() - began) / done
 
 
@@ -230,7 +234,7 @@ class Turn:
         batches, stop = start()
         try:
             ahead = self.workers * PREFETCH + 1
-            return seconds_a_sample(batches, self.scene.batch, ahead, self.scene.samples if self.cold else None)
+            return seconds_a_sample(batches, self.scene, ahead, self.scene.samples if self.cold else None)
         finally:
             stop()
 
@@ -244,7 +248,8 @@ class Turn:
             shuffle_buffer=self.scene.buffer,
         )
         kind = load(KINDS, self.stored.manifest.kind)
-        loader = loader_of(spec)(LoaderInput(self.stored, spec, kind, self.scene.params, self.scene.batch, 0, 1, 0))
+        seed = random.getrandbits(31)  # another order in each turn, as the script's: on a disk one order costs more
+        loader = loader_of(spec)(LoaderInput(self.stored, spec, kind, self.scene.params, self.scene.batch, 0, 1, seed))
         return iter(lambda: next(loader), None), loader.close
 
     def script(self) -> tuple[Iterator[Any], Callable[[], None]]:
@@ -293,7 +298,7 @@ def compared(folder: Path, scene: Scene, form: str) -> dict[Cell, Compared]:
     """Each cell of a format, over several processes."""
     parts = []
     for _ in range(NUM_PROCESSES):
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        with ProcessPoolExecutor(1, get_context("spawn"), set_start_method, ("fork", True)) as pool:
             parts.append(pool.submit(cells, folder, scene, form).result())
     return {
         cell: Compared(

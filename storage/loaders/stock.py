@@ -121,11 +121,7 @@ class _Worker(IterableDataset[Batch]):
             if (labels != said).any() or not 0 <= labels.min() <= labels.max() < (manifest.num_classes or np.inf):
                 for row, found, known in zip(rows, labels.tolist(), said.tolist(), strict=True):
                     check_class(self._sample(row, {}), found, known, manifest.num_classes)
-        elif any(
-            batch[name].numpy().view(np.uint64).max() >= limit  # as unsigned, what is negative is above every limit
-            for name, limit in self._limits
-            if name in batch
-        ):
+        elif any(_largest(batch[name]) >= limit for name, limit in self._limits if name in batch):
             for at, row in enumerate(rows):
                 fields = {name: each[at].numpy() for name, each in batch.items()}
                 decode_one(self._reading.kind, self._sample(row, fields), params, random.Random())
@@ -237,6 +233,13 @@ def _stock_of(reading: LoaderInput) -> Stock:
         found: Stock = load(STOCK, reading.dataset.manifest.format, STOCK_GROUP)
         return found
     return own if isinstance(own, Stock) else Stock(str(name), by_row=own)
+
+
+def _largest(integers: torch.Tensor) -> int:
+    """The largest as unsigned, where what is negative is above every limit; argmax takes half of the time of max."""
+    words = integers.numpy().view(np.uint64).ravel()
+    largest: int = words.item(words.argmax())
+    return largest
 
 
 def _as_it_is(batch: Any) -> Any:
