@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context, set_start_method
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,7 +79,7 @@ SCENES = (
         ("tokens",),
     ),
 )
-NUM_PROCESSES, NUM_PAIRS, PREFETCH = 3, 8, 2
+NUM_PROCESSES, NUM_PAIRS, PREFETCH = 3, 6, 2
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 Ready = Callable[..., Any]
 
@@ -196,6 +196,7 @@ def plain(stored: Stored, size: int, batch: int, workers: int, buffer: int) -> D
     made = {"image": partial(image_ready, size=size), "volume": partial(volume_ready, size=size)}
     ready: Ready = made.get(kind, sequence_ready)
     common: dict[str, Any] = {"batch_size": batch, "num_workers": workers, "prefetch_factor": PREFETCH}
+    common["multiprocessing_context"] = "fork"  # as in a script that was started, where this process was spawned
     shards = [str(stored.folder / file.path) for file in stored.manifest.files if file.num_samples]
     if stored.manifest.format == "webdataset":
         names = {"image": ("jpg", "cls"), "volume": ("image.npy", "label.npy")}.get(kind, ("npy",))
@@ -298,7 +299,7 @@ def compared(folder: Path, scene: Scene, form: str) -> dict[Cell, Compared]:
     """Each cell of a format, over several processes."""
     parts = []
     for _ in range(NUM_PROCESSES):
-        with ProcessPoolExecutor(1, get_context("spawn"), set_start_method, ("fork", True)) as pool:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             parts.append(pool.submit(cells, folder, scene, form).result())
     return {
         cell: Compared(
