@@ -56,7 +56,7 @@ class Scene(NamedTuple):
     buffer: int = 100
     """Samples that a stream's shuffle buffer holds: few of the dataset, so that what is counted is no filling of it."""
     turn_s: float = 0.7
-    """Seconds of a turn: long enough for a dozen batches."""
+    """Seconds of a turn: a dozen batches of the largest volumes, some epochs of the smallest samples."""
 
 
 def volumes(title: str, mean_bytes: int, samples: int, batch: int, patch: int, **how: Any) -> Scene:
@@ -67,9 +67,9 @@ def volumes(title: str, mean_bytes: int, samples: int, batch: int, patch: int, *
 SCENES = (
     Scene("JPEGs of 110 KB", "resnet50", dict(FACTS["resnet50"].variants["reference"].sample), 1200, 16),
     volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32, buffer=8),
-    volumes("volumes of 15 MB", 15_000_000, 40, 2, 64, buffer=2),
+    volumes("volumes of 15 MB", 15_000_000, 100, 2, 64, buffer=2, turn_s=1.5),
     volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, cold=False, buffer=1, turn_s=2),
-    Scene("BERT sequences of 512", "bert", dict(FACTS["bert"].variants["base"].sample), 8192, 32),
+    Scene("BERT sequences of 512", "bert", dict(FACTS["bert"].variants["base"].sample), 8192, 32, turn_s=1.5),
     Scene(
         "windows of 2,049 tokens",
         "gpt_neox",
@@ -77,6 +77,7 @@ SCENES = (
         4096,
         8,
         ("tokens",),
+        turn_s=1.5,
     ),
 )
 NUM_PROCESSES, NUM_PAIRS, PREFETCH = 3, 6, 2
