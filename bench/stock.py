@@ -170,7 +170,7 @@ def pil(content: bytes) -> Image.Image:
 
 
 class Records(IterableDataset[Any]):
-    """TFRecords of a worker's shards, by the package's dataset."""
+    """TFRecords of a worker's shards by the package's reader, mixed across shards in its shuffle queue."""
 
     def __init__(self, shards: list[str], ready: Ready, kind: str, buffer: int) -> None:
         self.shards, self.ready, self.kind, self.buffer = shards, ready, kind, buffer
@@ -196,8 +196,12 @@ def plain(stored: Stored, size: int, batch: int, workers: int, buffer: int) -> D
     kind = stored.manifest.kind
     made = {"image": partial(image_ready, size=size), "volume": partial(volume_ready, size=size)}
     ready: Ready = made.get(kind, sequence_ready)
-    common: dict[str, Any] = {"batch_size": batch, "num_workers": workers, "prefetch_factor": PREFETCH}
-    common["multiprocessing_context"] = "fork"  # as in a script that was started, where this process was spawned
+    common: dict[str, Any] = {
+        "batch_size": batch,
+        "num_workers": workers,
+        "prefetch_factor": PREFETCH,
+        "multiprocessing_context": "fork",  # as in a script that was started, where this process was spawned
+    }
     shards = [str(stored.folder / file.path) for file in stored.manifest.files if file.num_samples]
     if stored.manifest.format == "webdataset":
         names = {"image": ("jpg", "cls"), "volume": ("image.npy", "label.npy")}.get(kind, ("npy",))

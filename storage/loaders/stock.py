@@ -236,7 +236,7 @@ def _stock_of(reading: LoaderInput) -> Stock:
 
 
 def _largest(integers: torch.Tensor) -> int:
-    """The largest as unsigned, where what is negative is above every limit; argmax takes half of the time of max."""
+    """The largest as unsigned, where what is negative is above every limit; argmax takes less time than max."""
     words = integers.numpy().view(np.uint64).ravel()
     largest: int = words.item(words.argmax())
     return largest
