@@ -9,7 +9,7 @@ import itertools
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -80,7 +80,9 @@ SCENES = (
         turn_s=1.5,
     ),
 )
-NUM_PROCESSES, NUM_PAIRS, PREFETCH = 3, 6, 2
+NUM_PROCESSES, MOST_PROCESSES, NUM_PAIRS, PREFETCH = 3, 9, 6, 2
+WIDE = 0.05
+"""A cell gets more processes while its interval reaches further than this to a side of its median."""
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1), torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 Ready = Callable[..., Any]
 
@@ -239,10 +241,15 @@ class Turn:
             evict(self.stored.data_files())
         batches, stop = start()
         try:
-            ahead = self.workers * PREFETCH + 1
-            return seconds_a_sample(batches, self.scene, ahead, self.scene.samples if self.cold else None)
+            return seconds_a_sample(batches, self.scene, self.ahead, self.scene.samples if self.cold else None)
         finally:
             stop()
+
+    @property
+    def ahead(self) -> int:
+        """Batches before what counts: the queue; of warm integers the first epoch, too, in which ours checks them."""
+        checked = not self.cold and self.stored.manifest.kind not in ("image", "volume")
+        return self.workers * PREFETCH + 1 + checked * (self.scene.samples // self.scene.batch)
 
     def ours(self) -> tuple[Iterator[Any], Callable[[], None]]:
         """Our reader's batches, and how to stop it."""
@@ -281,12 +288,19 @@ class Compared(NamedTuple):
     ratio: Ratio
 
 
-def cells(folder: Path, scene: Scene, form: str) -> dict[Cell, tuple[list[float], list[float]]]:
-    """The script's rates and the ratios of each cell of a format, by pairs in this process."""
+Pairs = tuple[list[float], list[float]]
+"""The script's rates, and the ratios."""
+
+
+def cells(folder: Path, scene: Scene, form: str, wanted: Set[Cell] | None = None) -> dict[Cell, Pairs]:
+    """The pairs of each cell of a format, or of those wanted, in this process."""
     if not (target := folder / form).exists():
         make_one(folder, scene.workload, FACTS[scene.workload].kind, scene.params, scene.samples, form, {})
     stored, found = open_dataset(target), {}
     for cold, workers in itertools.product((False, True) if scene.cold else (False,), (1, 2)):
+        cell = Cell(scene.title, form, workers, cold)
+        if wanted is not None and cell not in wanted:
+            continue
         if not cold:
             warm(stored.data_files())
         turn, rates = Turn(scene, stored, workers, cold), []
@@ -296,22 +310,31 @@ def cells(folder: Path, scene: Scene, form: str) -> dict[Cell, tuple[list[float]
             rates.append(1 / seconds)
             return seconds
 
-        found[Cell(scene.title, form, workers, cold)] = rates, pairs(of_script, partial(turn, turn.ours), NUM_PAIRS)
+        found[cell] = rates, pairs(of_script, partial(turn, turn.ours), NUM_PAIRS)
     return found
 
 
+def wide(ratio: Ratio) -> bool:
+    """Whether the interval reaches too far to a side."""
+    return max(ratio.median - ratio.low, ratio.high - ratio.median) > WIDE
+
+
 def compared(folder: Path, scene: Scene, form: str) -> dict[Cell, Compared]:
-    """Each cell of a format, over several processes."""
-    parts = []
-    for _ in range(NUM_PROCESSES):
+    """Each cell of a format, over several processes; more of them where its interval stays wide."""
+    parts: dict[Cell, list[Pairs]] = {}
+    for number in range(MOST_PROCESSES):
+        wanted = {cell for cell, found in parts.items() if number < NUM_PROCESSES or wide(pooled(found).ratio)}
+        if number and not wanted:
+            break
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            parts.append(pool.submit(cells, folder, scene, form).result())
-    return {
-        cell: Compared(
-            [rate for part in parts for rate in part[cell][0]], over_processes([part[cell][1] for part in parts])
-        )
-        for cell in parts[0]
-    }
+            for cell, found in pool.submit(cells, folder, scene, form, wanted or None).result().items():
+                parts.setdefault(cell, []).append(found)
+    return {cell: pooled(found) for cell, found in parts.items()}
+
+
+def pooled(parts: list[Pairs]) -> Compared:
+    """What the processes of a cell gave."""
+    return Compared([rate for rates, _ in parts for rate in rates], over_processes([ratios for _, ratios in parts]))
 
 
 def report(folder: Path) -> dict[Cell, Compared]:
