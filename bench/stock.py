@@ -241,15 +241,10 @@ class Turn:
             evict(self.stored.data_files())
         batches, stop = start()
         try:
-            return seconds_a_sample(batches, self.scene, self.ahead, self.scene.samples if self.cold else None)
+            ahead = self.workers * PREFETCH + 1
+            return seconds_a_sample(batches, self.scene, ahead, self.scene.samples if self.cold else None)
         finally:
             stop()
-
-    @property
-    def ahead(self) -> int:
-        """Batches before what counts: the queue; of warm integers the first epoch, too, in which ours checks them."""
-        checked = not self.cold and self.stored.manifest.kind not in ("image", "volume")
-        return self.workers * PREFETCH + 1 + checked * (self.scene.samples // self.scene.batch)
 
     def ours(self) -> tuple[Iterator[Any], Callable[[], None]]:
         """Our reader's batches, and how to stop it."""

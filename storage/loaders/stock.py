@@ -11,6 +11,7 @@ import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from benchsuite.storage import LIBRARIES, STOCK, STOCK_GROUP, load
-from benchsuite.storage.dataset.fields import LIMITS, limit_of
+from benchsuite.storage.dataset.fields import KIND_FIELDS, LIMITS, limit_of
 from benchsuite.storage.dataset.kinds import decode_one, sample_rng
-from benchsuite.storage.dataset.manifest import dealt, text
+from benchsuite.storage.dataset.manifest import dealt, file_digest, text
 from benchsuite.storage.dataset.sample import Sample, Value
 from benchsuite.storage.errors import DatasetError, reason
 from benchsuite.storage.loaders import Delivered, ReaderCounts
@@ -100,8 +101,7 @@ class _Worker(IterableDataset[Batch]):
         collating_s = time.thread_time()
         batch = default_collate(list(tensors))
         collate_s = time.thread_time() - collating_s
-        if epochs[0] == 0:  # what lies in the files is the same in every later epoch
-            self._check(rows, batch)
+        self._check(rows, batch)
         stored = sum(map(self._sizes.item, rows))
         fetch_s, prepare_s, kernel_s = times.since()
         unpack_s, self._unpack_s = self._unpack_s, 0.0
@@ -150,11 +150,16 @@ class _Worker(IterableDataset[Batch]):
 
     def _by_row(self, opened: ByRow, row: int, epoch: int) -> dict[str, torch.Tensor]:
         """Read a sample and make it ready; what it was read into is free before the next one is read."""
+        fields: Fields = {}
         try:
-            return self._ready(text(self._keys[row]) if self._augments else "", opened[row], epoch)
+            fields = opened[row]
+            return self._ready(text(self._keys[row]) if self._augments else "", fields, epoch)
         except Exception as error:
-            sample = self._sample(row, {})
-            raise self._told(f"{sample.source}: sample {sample.key!r}", error) from self._cause(error)
+            sample, why = self._sample(row, {}), error
+            if not isinstance(fields, Mapping):
+                wanted = ", ".join(KIND_FIELDS[self._reading.kind.name])
+                why = TypeError(f"a sample is a {type(fields).__name__}, needed: a dict of {wanted}")
+            raise self._told(f"{sample.source}: sample {sample.key!r}", why) from self._cause(why)
 
     def _told(self, where: str, error: Exception) -> DatasetError:
         """What a library says, without what a store may have repeated to it."""
@@ -177,9 +182,7 @@ class StockLoader:
         reading.check()
         spec, stock = reading.spec, _stock_of(reading)
         self.queue_batches = spec.queue_batches
-        self.implementation: str = stock.implementation(
-            reading.kind.name, isinstance(reading.dataset.folder, ObjectPath)
-        )
+        self.implementation = _implementation(reading, stock)
         self._counters = shared_counters(reading.readers)
         before = {child.pid for child in psutil.Process().children()}
         self._iterator: Iterator[Batch] = iter(
@@ -236,9 +239,16 @@ def _stock_of(reading: LoaderInput) -> Stock:
     return own if isinstance(own, Stock) else Stock(str(name), by_row=own)
 
 
+def _implementation(reading: LoaderInput, stock: Stock) -> str:
+    """The library and its version; of a user's own file also its digest, as it changes under the same name."""
+    said = stock.implementation(reading.kind.name, isinstance(reading.dataset.folder, ObjectPath))
+    file = Path((reading.spec.reader or "").rpartition(":")[0])
+    return f"{said}, {file_digest(file)}" if reading.own_reader is not None and file.is_file() else said
+
+
 def _largest(integers: torch.Tensor) -> int:
     """The largest as unsigned, where what is negative is above every limit; argmax takes less time than max."""
-    words = integers.numpy().view(np.uint64).ravel()
+    words = integers.numpy().view(np.uint64)
     largest: int = words.item(words.argmax())
     return largest
 

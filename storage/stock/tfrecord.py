@@ -39,8 +39,10 @@ def _fields(kind: str, found: Mapping[str, Any]) -> Fields:
             field: np.frombuffer(found[name], dtype).reshape(found[f"{name}_shape"])
             for field, (name, dtype) in VOLUME.items()
         }
-    arrays = {name: found[name] for name in KIND_FIELDS[kind]}
-    return {name: value.reshape(()) if name == "next_sentence_label" else value for name, value in arrays.items()}
+    fields = {name: found[name] for name in KIND_FIELDS[kind]}
+    if kind == "mlm":
+        fields["next_sentence_label"] = fields["next_sentence_label"].reshape(())
+    return fields
 
 
 STOCK = Stock("tfrecord", stream=read)

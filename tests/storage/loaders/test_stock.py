@@ -5,9 +5,12 @@ import pickle
 import random
 import signal
 import tarfile
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,17 +68,6 @@ class TestStock(LoaderConformance):
         with h5py.File(path, "r+") as file:
             file["input_ids"][3, 5] = value
         assert f"{path}: sample {dataset.key(3)!r}: input_ids holds {value}, needed: 0.." in self.failing(dataset, 1)
-
-    @pytest.mark.parametrize("row", range(5))
-    def test_such_a_word_is_found_in_the_first_epoch_wherever_it_lies(self, mine: Made, row: int) -> None:
-        """Of five, in batches of two; the last one's batch goes on into the second epoch, which is not checked again."""
-        import h5py
-
-        dataset = mine("hdf5", "mlm", count=5)
-        (path,) = dataset.data_files()
-        with h5py.File(path, "r+") as file:
-            file["segment_ids"][row, -1] = 99
-        assert f"sample {dataset.key(row)!r}: segment_ids holds 99" in self.failing(dataset, 0)
 
     @pytest.mark.parametrize("form", sorted(FORMATS))
     def test_the_library_is_named_with_its_version(self, form: str) -> None:
@@ -224,3 +216,39 @@ def test_a_worker_that_is_killed_says_by_which_signal(made: Made, number: signal
             next(loader)
     finally:
         loader.close()
+
+
+def _own(made: Made, kind: str, form: str, item: Callable[[int], Any]) -> StockLoader:
+    """A loader of one's own reader, in this process."""
+
+    class Mine:
+        def __init__(self, _: Dataset) -> None: ...
+
+        def __getitem__(self, row: int) -> Any:
+            return item(row)
+
+    spec = DataSpec(reader="stock", num_workers=0, pin_memory=False)
+    dataset = made(form, kind, None, COUNT)
+    return StockLoader(LoaderInput(dataset, spec, load(storage.KINDS, kind), PARAMS[kind], 4, 0, 1, SEED, Mine))
+
+
+def test_an_own_reader_is_told_what_a_sample_is(made: Made) -> None:
+    loader = _own(made, "image", "files", lambda row: (Image.new("RGB", (9, 9)), 1))
+    with pytest.raises(DatasetError, match=r"sample '.*': .*a sample is a tuple, needed: a dict of image, label"):
+        next(loader)
+
+
+def test_an_own_reader_that_draws_anew_is_checked_in_every_epoch(made: Made) -> None:
+    """What it gives may be sound in one epoch and of no row of the model's table in the next."""
+    seen: Counter[int] = Counter()
+
+    def item(row: int) -> dict[str, Any]:
+        seen[row] += 1
+        return {"tokens": np.full(PARAMS["tokens"]["seq_len"] + 1, 0 if seen[row] == 1 else 1 << 20)}
+
+    loader = _own(made, "tokens", "tokens", item)
+    for _ in range(COUNT // 4):
+        next(loader)
+    with pytest.raises(DatasetError, match=r"tokens holds 1048576, needed: 0\.\."):
+        for _ in range(COUNT // 4 + 1):
+            next(loader)
