@@ -6,14 +6,16 @@ from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.scaling.staging import like
 
 READER = ("spec.data.reader",)
+ALONE = "loader_only_samples_per_s"
 MIN_GAIN = 1.1
 """Our own reading that gives less than this much more leaves nothing to blame a library for."""
+UNRANKED = "tuned is the suite's own fast reading, which shows what a format could give: it is not ranked beside stock"
 
 
 def lines(points: Sequence[Row]) -> list[str]:
-    """A line for each point that was read by both, the largest difference first."""
+    """A line for each point that was read by both, the largest difference first; and why one of them has no rank."""
     found = sorted(_pairs(points), key=lambda pair: -pair[2])
-    return [_in_words(stock, tuned, gain) for stock, tuned, gain in found]
+    return [_in_words(stock, tuned, gain) for stock, tuned, gain in found] + [UNRANKED] * bool(found)
 
 
 def is_beside_stock(row: Row, points: Sequence[Row]) -> bool:
@@ -33,14 +35,18 @@ def _pairs(points: Sequence[Row]) -> Iterator[tuple[Row, Row, float]]:
 
 def rate_of(row: Row, other: Row) -> float:
     """Samples/s of a point's loader alone where that is known of both, else of its training."""
-    alone = "loader_only_samples_per_s"
-    return float(row["samples_per_s"] if is_missing(row.get(alone)) or is_missing(other.get(alone)) else row[alone])
+    return float(row[ALONE] if _alone(row, other) else row["samples_per_s"])
+
+
+def _alone(row: Row, other: Row) -> bool:
+    return not is_missing(row.get(ALONE)) and not is_missing(other.get(ALONE))
 
 
 def _in_words(stock: Row, tuned: Row, gain: float) -> str:
     given = f"stock {rate_of(stock, tuned):.0f}, tuned {rate_of(tuned, stock):.0f} samples/s"
     label = " ".join(word for word in str(stock["label"]).split(" ") if word != "stock")
-    said = f"{label}: {given}: tuned gives {gain:.1f} x"
+    where = "the loader alone" if _alone(stock, tuned) else "in training"
+    said = f"{f'{label}, {where}' if label else where}: {given}: tuned gives {gain:.1f} x"
     if gain >= MIN_GAIN:
         return f"{said}: held back by its library, not by the format or the storage"
     return f"{said}: its library gives what the format and the storage have to give"

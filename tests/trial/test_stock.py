@@ -15,6 +15,7 @@ from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import launched
 from benchsuite.storage import FORMATS, STOCK, STOCK_NEEDS, load
+from benchsuite.storage.dataset.manifest import file_digest
 from tests.storage.samples import IMAGE_FORMATS
 
 
@@ -108,7 +109,7 @@ def test_a_users_own_reader(run: Run, dataset_root: Path, tmp_path: Path) -> Non
     reader = f"{tmp_path / 'mine.py'}:READER"
     record = run(spec(dataset_root, reader=reader))
     assert record.status == "ok", record.reason
-    assert record.env["reader"] == reader and record.figures.au
+    assert record.env["reader"] == f"{reader}, {file_digest(tmp_path / 'mine.py')}" and record.figures.au
 
 
 def test_an_own_reader_that_is_not_there_is_told(dataset_root: Path, tmp_path: Path) -> None:

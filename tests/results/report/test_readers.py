@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite.results.report.readers import lines
+from benchsuite.results.report.readers import UNRANKED, lines
 
 
 def point(form: str, reader: str | None, rate: float, **changes: Any) -> dict[str, Any]:
@@ -32,16 +32,19 @@ def test_what_a_library_holds_back_is_told_beside_what_storage_does() -> None:
         point("lmdb", "stock", 192.0),
     ]
     assert lines(points) == [
-        "webdataset 2 workers: stock 99, tuned 816 samples/s: tuned gives 8.2 x: held back by its library, not by the "
-        "format or the storage",
-        "hdf5 2 workers: stock 606, tuned 650 samples/s: tuned gives 1.1 x: its library gives what the format and the "
-        "storage have to give",
+        "webdataset 2 workers, in training: stock 99, tuned 816 samples/s: tuned gives 8.2 x: held back by its "
+        "library, not by the format or the storage",
+        "hdf5 2 workers, in training: stock 606, tuned 650 samples/s: tuned gives 1.1 x: its library gives what the "
+        "format and the storage have to give",
+        UNRANKED,
     ]
 
 
 def test_loaders_alone_are_compared_where_both_are_known() -> None:
     alone = [point("files", reader, 100.0, loader_only_samples_per_s=rate) for reader, rate in STOCK_AND_TUNED]
-    assert "stock 200, tuned 500 samples/s: tuned gives 2.5 x" in lines(alone)[0]
+    assert lines(alone)[0].startswith("files 2 workers, the loader alone: stock 200, tuned 500 samples/s: tuned gives")
+    unnamed = [{**row, "label": row["spec.data.reader"]} for row in alone]
+    assert lines(unnamed)[0].startswith("the loader alone: stock 200")
     assert "stock 100, tuned 100 samples/s" in lines([{**alone[0], "loader_only_samples_per_s": None}, alone[1]])[0]
 
 
