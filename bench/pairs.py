@@ -9,7 +9,7 @@ from scipy.stats import bootstrap
 
 @dataclass(frozen=True)
 class Ratio:
-    """Median of first / second over pairs, with its 95 % bootstrap interval."""
+    """A median over pairs, of first / second mostly, with its 95 % bootstrap interval."""
 
     median: float
     low: float

@@ -52,7 +52,6 @@ class Scene(NamedTuple):
     samples: int
     batch: int
     formats: tuple[str, ...] = FORMATS
-    cold: bool = True
     buffer: int = 100
     """Samples that a stream's shuffle buffer holds: few of the dataset, so that what is counted is no filling of it."""
     turn_s: float = 0.7
@@ -68,7 +67,7 @@ SCENES = (
     Scene("JPEGs of 110 KB", "resnet50", dict(FACTS["resnet50"].variants["reference"].sample), 1200, 16),
     volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32, buffer=8),
     volumes("volumes of 15 MB", 15_000_000, 100, 2, 64, buffer=2, turn_s=1.5),
-    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, cold=False, buffer=1, turn_s=2),
+    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, buffer=1, turn_s=2),
     Scene("BERT sequences of 512", "bert", dict(FACTS["bert"].variants["base"].sample), 8192, 32, turn_s=1.5),
     Scene(
         "windows of 2,049 tokens",
@@ -277,9 +276,9 @@ class Cell(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Rates of the script, samples/s by turn, and its seconds over ours: above 1, ours gives more samples/s."""
+    """Samples/s of the script, and its seconds over ours: above 1, ours gives more samples/s."""
 
-    rates: list[float]
+    rate: Ratio
     ratio: Ratio
 
 
@@ -292,7 +291,7 @@ def cells(folder: Path, scene: Scene, form: str, wanted: Set[Cell] | None = None
     if not (target := folder / form).exists():
         make_one(folder, scene.workload, FACTS[scene.workload].kind, scene.params, scene.samples, form, {})
     stored, found = open_dataset(target), {}
-    for cold, workers in itertools.product((False, True) if scene.cold else (False,), (1, 2)):
+    for cold, workers in itertools.product((False, True), (1, 2)):
         cell = Cell(scene.title, form, workers, cold)
         if wanted is not None and cell not in wanted:
             continue
@@ -329,7 +328,7 @@ def compared(folder: Path, scene: Scene, form: str) -> dict[Cell, Compared]:
 
 def pooled(parts: list[Pairs]) -> Compared:
     """What the processes of a cell gave."""
-    return Compared([rate for rates, _ in parts for rate in rates], over_processes([ratios for _, ratios in parts]))
+    return Compared(*(over_processes(found) for found in zip(*parts, strict=True)))
 
 
 def report(folder: Path) -> dict[Cell, Compared]:
@@ -340,19 +339,19 @@ def report(folder: Path) -> dict[Cell, Compared]:
         for form in scene.formats:
             for cell, one in compared(place, scene, form).items():
                 found[cell] = one
-                print(f"   {cell}: script {np.median(one.rates):.1f} samples/s, ours / script {one.ratio}", flush=True)
+                print(f"   {cell}: script {one.rate.median:.1f} samples/s, ours / script {one.ratio}", flush=True)
         shutil.rmtree(place, ignore_errors=True)
     return found
 
 
 def orders(found: dict[Cell, Compared]) -> list[str]:
-    """Pairs of formats whose script rates are apart, and which ours puts in another order."""
+    """Pairs of formats whose script's intervals do not overlap, and which ours puts in another order."""
     wrong = []
     for (a, one), (b, other) in itertools.combinations(found.items(), 2):
         if a[0] != b[0] or a[2:] != b[2:]:
             continue
-        apart = max(one.rates) < min(other.rates) or min(one.rates) > max(other.rates)
-        of_ours = [float(np.median(each.rates)) * each.ratio.median for each in (one, other)]
-        if apart and (np.median(one.rates) < np.median(other.rates)) != (of_ours[0] < of_ours[1]):
-            wrong.append(f"{a.title}, {a.workers} workers: {a.form} and {b.form}")
+        apart = one.rate.high < other.rate.low or one.rate.low > other.rate.high
+        of_ours = [each.rate.median * each.ratio.median for each in (one, other)]
+        if apart and (one.rate.median < other.rate.median) != (of_ours[0] < of_ours[1]):
+            wrong.append(f"{a.title}, {a.workers} workers, {'cold' if a.cold else 'warm'}: {a.form} and {b.form}")
     return wrong

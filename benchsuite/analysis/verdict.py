@@ -336,7 +336,7 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
         unknown = f"{evidence}; its loader does not tell reading from decoding"
         return _judged_by_readers("mixed", unknown, figures, setting)
     if _rest_while_all_starve(figures):
-        said = f"{evidence}: else they hand on what they have, or wait until they may"
+        said = f"{evidence}; the readers hand batches over for the rest of the time, or wait until they can"
         return Judgement("preprocessing", said, HAND_OVER, "hand_over")
     computing = _computing_share(figures)  # decompressing in a read call is no storage
     share = 0.0 if computing is None else 1 - computing

@@ -354,7 +354,7 @@ def convert_all(
 ) -> None:
     """Convert into several formats, each in a folder of its name: the first from the source, the others from that one.
 
-    What is there already is kept, and it is said where the source has changed since.
+    What is there already is kept, and it is said where the source is newer.
 
     Raises:
         UserError: a format is unknown, or the target is a dataset itself.
@@ -366,7 +366,7 @@ def convert_all(
     for name in formats:
         if is_dataset(target / name):
             changed = _changed_since(source, target / name)
-            stale = f"; {source} has changed since: remove {target / name} to convert it anew" if changed else ""
+            stale = f"; {source} is newer: remove {target / name} to convert it anew" if changed else ""
             echo(f"{target / name}: there already, kept{stale}", err=True)
         elif name == formats[0]:
             convert(source, first, wanted[name], tokenizer, most)

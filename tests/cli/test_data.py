@@ -72,7 +72,7 @@ class TestData:
         assert code == 0 and {path.name for path in (tmp_path / "two").iterdir()} == {"files", "hdf5"}, err
         os.utime(files, (time.time() + 5, time.time() + 5))
         _, _, err = run_cli("data", "convert", files, all_, "--variant", "tiny", "--format", "all")
-        assert f"{files} has changed since: remove {all_ / 'files'} to convert it anew" in err
+        assert f"{files} is newer: remove {all_ / 'files'} to convert it anew" in err
         within = error_line(run_cli, "data", "convert", files, all_ / "files", "--format", "all")
         assert "is a dataset itself" in within
         more = ("--format", "all", "-o", "shard_samples=2")
