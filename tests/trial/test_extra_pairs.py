@@ -1,6 +1,5 @@
 """Pairs of blocks that are added while AU is above 1, and what they read."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from benchsuite.contract.rank_samples import Heartbeat, read_progress
 from benchsuite.grid.blocks import Layout, extra_pairs, layout, reader_samples
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.loaders import Delivered, ReaderCounts
-from benchsuite.trial.clock import clock_for
+from benchsuite.trial import clock
+from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.measure import interleaved_blocks
 from benchsuite.trial.page_cache import files_read
@@ -42,22 +42,25 @@ class Ready:
 
 
 class Slow:
-    """Steps on the batch that is kept take longer, as often as is said."""
+    """Steps on the batch that is kept take twice as long by the time that is told, as often as is said."""
 
     def __init__(self, slow_blocks: int) -> None:
-        self.left = slow_blocks * (2 + PLAN.ceiling_steps)
+        self.left, self.now_s = slow_blocks * (2 + PLAN.ceiling_steps), 0.0
 
-    def step(self, batch: Any, clock: Any) -> None:
+    def step(self, batch: Any, clock: Clock) -> None:
         slow = batch is KEPT and self.left > 0
         self.left -= slow
-        time.sleep(0.05 if slow else 0.0)
+        self.now_s += 0.02 if slow else 0.01
         clock.mark("forward")
 
+    def perf_counter(self) -> float:
+        return self.now_s
 
-def kinds(folder: Path, data: Path, slow_blocks: int, extra: int, prepared: list[int]) -> Iterator[str]:
+
+def kinds(folder: Path, data: Path, training: Slow, extra: int, prepared: list[int]) -> Iterator[str]:
     heart = Heartbeat(folder, 0)
     heart.total(0)
-    stepper = Stepper(Slow(slow_blocks), clock_for(torch.device("cpu")), heart)  # type: ignore[arg-type]
+    stepper = Stepper(training, clock_for(torch.device("cpu")), heart)  # type: ignore[arg-type]
     feed = Feed(Ready(), open_dataset(data), 1)
     blocks = interleaved_blocks(stepper, feed, KEPT, PLAN, extra, lambda: prepared.append(len(prepared)))
     yield from (block.kind[0] for block in blocks)
@@ -71,10 +74,11 @@ def kinds(folder: Path, data: Path, slow_blocks: int, extra: int, prepared: list
     [(0, 3, "clclc"), (3, 0, "clclc"), (3, 2, "clclclclc"), (99, 3, "clclclclclc")],
 )
 def test_pairs_are_added_while_the_ceiling_is_slower_than_the_steps(
-    tmp_path: Path, dataset_root: Path, slow_blocks: int, extra: int, expected: str
+    tmp_path: Path, dataset_root: Path, monkeypatch: pytest.MonkeyPatch, slow_blocks: int, extra: int, expected: str
 ) -> None:
-    prepared: list[int] = []
-    found = "".join(kinds(tmp_path, dataset_root / "files", slow_blocks, extra, prepared))
+    training, prepared = Slow(slow_blocks), []
+    monkeypatch.setattr(clock, "time", training)  # a real clock sees a machine's noise in steps that do nothing
+    found = "".join(kinds(tmp_path, dataset_root / "files", training, extra, prepared))
     assert found == expected
     assert len(prepared) == (1 if len(expected) > 5 else 0), "what they read is made ready once"
 
