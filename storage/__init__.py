@@ -10,7 +10,9 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from shutil import which
+from symtable import symtable
 from typing import TYPE_CHECKING, Any
 
 from benchsuite.storage.objects.path import object_path
@@ -127,15 +129,30 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     if data.reader in LIBRARIES:
         return _library_problem(data)
     if data.reader != "stock":
-        path = str(data.reader).rpartition(":")[0]
-        is_script = path.endswith(".py") and os.path.isfile(path)
-        return None if is_script else f"reader {data.reader}: {path} is no Python file; write path/to/mine.py:READER"
+        return _file_problem(str(data.reader))
     if data.format not in names(STOCK, STOCK_GROUP):
         return f"format {data.format} has no stock reader; set data.reader: tuned"
     module = STOCK_NEEDS.get(data.format)
     if module is not None and not _is_installed(module):
         return f"reader stock of format {data.format} needs {module}, which is not installed: {STOCK[data.format][1]}"
     return _stock_bucket_problem(data)
+
+
+def _file_problem(reader: str) -> str | None:
+    """Why a user's file holds no such reader, or None; the file is read, not run."""
+    path, _, name = reader.rpartition(":")
+    if not (path.endswith(".py") and os.path.isfile(path)):
+        return f"reader {reader}: {path} is no Python file; write path/to/mine.py:READER"
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        symbols = symtable(text, path, "exec").get_symbols()
+    except (OSError, ValueError, SyntaxError) as error:
+        return f"reader {reader}: {path} cannot be read: {error}"
+    own = {symbol.get_name() for symbol in symbols if symbol.is_assigned()}
+    imported = {symbol.get_name() for symbol in symbols if symbol.is_imported()}
+    if name in own | imported or "import *" in text:
+        return None
+    return f"reader {reader}: {path} has no {name}; it has {', '.join(sorted(own)) or 'no names of its own'}"
 
 
 def _in_bucket(data: "DataSpec") -> bool:

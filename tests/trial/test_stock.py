@@ -117,6 +117,28 @@ def test_an_own_reader_that_is_not_there_is_told(dataset_root: Path, tmp_path: P
         plan_trial(spec(dataset_root, reader=f"{tmp_path / 'mine.py'}:READER"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (OWN, r"mine\.py:Reader: .*mine\.py has no Reader; it has Mine, READER"),
+        ("import json\n", r"has no Reader; it has no names of its own"),
+        ("class Reader\n", r"mine\.py cannot be read: expected ':'"),
+        ("from json import JSONDecoder as Reader\n", None),
+        ("from json import *\n", None),
+    ],
+)
+def test_a_name_that_is_not_in_the_file_is_told_before_anything_runs(
+    dataset_root: Path, tmp_path: Path, text: str, said: str | None
+) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    asked = spec(dataset_root, reader=f"{tmp_path / 'mine.py'}:Reader")
+    if said is None:
+        assert plan_trial(asked).spec.data.reader == asked["data"]["reader"]
+        return
+    with pytest.raises(UserError, match=said):
+        plan_trial(asked)
+
+
 def test_the_default_is_stock_and_tuned_where_only_that_can_read(dataset_root: Path) -> None:
     def reader(**data: Any) -> str | None:
         device = data.pop("device", "cpu")
