@@ -11,7 +11,7 @@ from benchsuite.results.store.segments import Passed, Stored
 from benchsuite.results.store.snapshot import ROWS_AT_ONCE, all_lines, read_whole, recorded
 
 PROFILE = "spec.measure.profile"
-ALIKE = ("workload", "variant", "device", "world_size")
+ALIKE = ("workload", "variant", "device", "world_size", "measure.epochs")
 """Settings in which trials must be alike for one's time to stand for another's."""
 FIELDS = ("trial_id", "status", "finished_at", "reason", PROFILE, "kind", "sweep", "wall_s")
 FAILED = frozenset({"failed", "oom", "timeout"})
@@ -62,7 +62,13 @@ def _ended(line: Stored) -> Ended:
 
 def alike_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """A spec's values of ALIKE."""
-    return tuple(str(spec.get(name)) for name in ALIKE)
+    return tuple(str(_at(spec, name)) for name in ALIKE)
+
+
+def _at(spec: Mapping[str, Any], name: str) -> Any:
+    """A setting by its dotted name; None where a record lacks it."""
+    head, _, rest = name.partition(".")
+    return _at(spec.get(head) or {}, rest) if rest else spec.get(head)
 
 
 def _compacted(store: Path, manifest: Manifest) -> Iterator[Ended]:

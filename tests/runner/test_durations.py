@@ -34,7 +34,8 @@ def test_where_nothing_is_known_nothing_is_told() -> None:
 def test_only_trials_of_the_plans_points_or_its_sweep_that_ran_tell_how_long_one_takes() -> None:
     plan = made_plan()
     first, second = (point.point_id for point in plan.points)
-    alike = alike_of(plan.points[0].spec.model_dump())
+    spec = plan.points[0].spec.model_dump()
+    alike, whole = alike_of(spec), {**spec, "measure": {**spec["measure"], "epochs": 1}}
     ended = [
         Ended(f"{first}.first.0", "ok", "", wall_s=20.0, sweep="other"),
         Ended(f"{first}.second.1", "timeout", "", wall_s=30.0),
@@ -45,6 +46,7 @@ def test_only_trials_of_the_plans_points_or_its_sweep_that_ran_tell_how_long_one
         Ended("f.first.0", "ok", "", sweep="s"),
         Ended("g.first.0", "ok", "", wall_s=40.0, sweep="s", alike=alike),
         Ended("h.first.0", "ok", "", wall_s=70000.0, sweep="s", alike=("bert", *alike[1:])),
+        Ended("i.first.0", "ok", "", wall_s=60000.0, sweep="s", alike=alike_of(whole)),
     ]
     known = durations_of(ended, plan)
     assert [known.estimate_s(point) for point in (first, second, "b", "c", "g")] == [30.0, 35.0, 35.0, 35.0, 40.0]
