@@ -20,19 +20,45 @@ from benchsuite.storage.loaders.stock import StockLoader
 from benchsuite.storage.observe.page_cache import evict
 from benchsuite.workloads.facts import FACTS
 
-FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord")
+FORMATS = ("files", "hdf5", "lmdb", "mds", "webdataset", "tfrecord", "parquet", "tokens")
 WANTED = (0.25, 0.5, 0.8, 0.95)
-NUM_SAMPLES, BATCH, WORKERS, PREFETCH, BUFFER = 2400, 16, 2, 2, 16
+NEAR, MOST_TRIES = 0.015, 6
+"""The truth is made by a step of the length that gives it: it is searched for, as readers' pace varies."""
 RATE_BYTES_PER_S = 15_000_000
 WINDOW_STEPS, REPEATS = 24, 2
 GOAL = 0.02
-PARAMS = dict(FACTS["resnet50"].variants["reference"].sample)
-DATA: dict[str, Any] = {
-    "reader": "stock",
-    "num_workers": WORKERS,
-    "prefetch_factor": PREFETCH,
-    "shuffle_buffer": BUFFER,
-}
+DATA: dict[str, Any] = {"reader": "stock", "num_workers": 2, "prefetch_factor": 2}
+
+
+class Epoch(NamedTuple):
+    """What is read in an epoch: samples of a workload's reference size in so large batches."""
+
+    workload: str
+    samples: int
+    batch: int
+    buffer: int = 16
+    """Samples that a stream's shuffle buffer holds."""
+
+    @property
+    def steps(self) -> int:
+        return self.samples // self.batch
+
+    @property
+    def params(self) -> dict[str, int]:
+        return dict(FACTS[self.workload].variants["reference"].sample)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return DATA | {"shuffle_buffer": self.buffer}
+
+
+PHOTOGRAPHS, WINDOWS = Epoch("resnet50", 2400, 16), Epoch("gpt_neox", 64_000, 400)
+"""Some 260 MB of each; windows are tokens."""
+
+
+def epoch_of(form: str) -> Epoch:
+    """What a format holds here."""
+    return WINDOWS if form == "tokens" else PHOTOGRAPHS
 
 
 class Cell(NamedTuple):
@@ -46,33 +72,49 @@ class Cell(NamedTuple):
 
 def true_au(root: Path, form: str, step_s: float) -> tuple[float, float]:
     """Utilization over a whole cold epoch of steps that last so long, and seconds until its last batch came."""
-    dataset = open_dataset(root / form)
+    dataset, epoch = open_dataset(root / form), epoch_of(form)
     evict(dataset.data_files())
-    steps = NUM_SAMPLES // BATCH
-    reading = LoaderInput(dataset, DataSpec(**DATA), load(KINDS, "image"), PARAMS, BATCH, 0, 1, 0)
+    kind = load(KINDS, FACTS[epoch.workload].kind)
+    reading = LoaderInput(dataset, DataSpec(**epoch.data), kind, epoch.params, epoch.batch, 0, 1, 0)
     with throttled(root, RATE_BYTES_PER_S):
         began = end = time.perf_counter()
         loader = StockLoader(reading)
         try:
-            for _ in range(steps):
+            for _ in range(epoch.steps):
                 next(loader)
                 came = time.perf_counter()
                 end = max(came, end) + step_s
                 time.sleep(max(0.0, end - step_s - came))
         finally:
             loader.close()
-    return steps * step_s / (end - began), came - began
+    return epoch.steps * step_s / (end - began), came - began
+
+
+def step_for(root: Path, form: str, wanted: float, epoch_s: float) -> float:
+    """Seconds of a step whose epoch has about the utilization that is wanted.
+
+    Where steps wait for their input, utilization grows as they do; where they do not, what is lost falls.
+    """
+    step_s = wanted * epoch_s / epoch_of(form).steps
+    for _ in range(MOST_TRIES):
+        found, _ = true_au(root, form, step_s)
+        if abs(found - wanted) <= NEAR:
+            break
+        longer = wanted / found
+        step_s *= min(1.3, max(longer, (1 - found) / (1 - wanted))) if longer > 1 else longer
+    return step_s
 
 
 def measured(root: Path, form: str, step_s: float, **measure: int) -> TrialFigures:
     """Figures of one cold trial."""
+    epoch = epoch_of(form)
     point = plan_trial(
         {
-            "workload": "resnet50",
+            "workload": epoch.workload,
             "variant": "reference",
             "device": f"emulated:{step_s * 1e3:.3f}ms",
-            "batch_size": BATCH,
-            "data": {"root": str(root / form), "format": form, "cache": "cold", **DATA},
+            "batch_size": epoch.batch,
+            "data": {"root": str(root / form), "format": form, "cache": "cold", **epoch.data},
             "measure": {"warmup_steps": 1, "ceilings": False, "timeout_s": 300, **measure},
         }
     )
@@ -91,15 +133,17 @@ def report(folder: Path) -> list[Cell]:
     """
     found = []
     for form in FORMATS:
-        if not (folder / form).exists():
-            make_one(folder, "resnet50", "image", PARAMS, NUM_SAMPLES, form, {})
-        _, epoch_s = true_au(folder, form, 0.0)
+        epoch = epoch_of(form)
+        place = folder / epoch.workload
+        if not (place / form).exists():
+            make_one(place, epoch.workload, FACTS[epoch.workload].kind, epoch.params, epoch.samples, form, {})
+        _, epoch_s = true_au(place, form, 0.0)
         for wanted in WANTED:
-            step_s = wanted * epoch_s / (NUM_SAMPLES // BATCH)
-            windows = [measured(folder, form, step_s, steps=WINDOW_STEPS) for _ in range(REPEATS)]
-            cell = Cell(form, true_au(folder, form, step_s)[0], measured(folder, form, step_s, epochs=1), windows)
-            found.append(cell)
-            print(row(cell), flush=True)
+            step_s = step_for(place, form, wanted, epoch_s)
+            windows = [measured(place, form, step_s, steps=WINDOW_STEPS) for _ in range(REPEATS)]
+            truth, _ = true_au(place, form, step_s)  # anew: of those searched for, it was the noise that chose one
+            found.append(Cell(form, truth, measured(place, form, step_s, epochs=1), windows))
+            print(row(found[-1]), flush=True)
     return found
 
 

@@ -2,7 +2,7 @@
 
 LMDB's own reading handed on mapped pages that nobody read and gave 554, 2230 and 2777 samples/s in three sessions. It
 copies whole samples since; `mapped` reads as it did then, by a user's own reader, in the same turns. So do sessions of
-`stock` in which one thing that may differ between sessions is held.
+`stock` in which one thing that may differ between sessions is held. Needs root, for file systems in memory.
 """
 
 import os
@@ -10,6 +10,8 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +21,7 @@ from scipy.stats import spearmanr
 
 from bench.loaders import make_one
 from benchsuite.results.store.record import TrialRecord
+from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.observe.page_cache import evict
 
 SESSIONS, NUM_SAMPLES, MEAN_BYTES, PATCH = 10, 40, 15_000_000, 64
@@ -63,6 +66,9 @@ class Pinned:
     def __getitem__(self, row):
         return self.rows[row]
 '''
+KEPT = "kept"
+TMPFS = ("never", "always")
+"""Folders that are file systems in memory, by whether their pages are huge: of 2 MiB, or of 4 KiB each."""
 REUSED = "glibc.malloc.mmap_max=0:glibc.malloc.top_pad=268435456:glibc.malloc.trim_threshold=4294967296"
 
 
@@ -73,18 +79,15 @@ class Condition(NamedTuple):
     reader: str
     variable: str = ""
     """A variable of its environment: NAME=VALUE."""
-    keeps_pages: bool = False
-    """Whether they read a copy that is never evicted: the same pages and folios, at the same places."""
-
-    @property
-    def dataset(self) -> str:
-        """The folder that they read."""
-        return "kept" if self.keeps_pages else "lmdb"
+    dataset: str = "lmdb"
+    """The folder that they read: KEPT is never evicted, those of TMPFS are written anew before each session."""
 
 
 CONDITIONS = (
     Condition("`stock`", "stock"),
-    Condition("`stock`, the same pages in every session", "stock", keeps_pages=True),
+    Condition("`stock`, the same pages in every session", "stock", dataset=KEPT),
+    Condition("`stock`, in memory, new folios of 4 KiB in every session", "stock", dataset="never"),
+    Condition("`stock`, in memory, new folios of 2 MiB in every session", "stock", dataset="always"),
     Condition("`stock`, memory used again, not touched anew", "stock", f"GLIBC_TUNABLES={REUSED}"),
     Condition("`stock`, no huge pages", "stock", "NUMPY_MADVISE_HUGEPAGE=0"),
     Condition("`stock`, the worker pinned to a core", "pinned.py:Pinned"),
@@ -118,24 +121,55 @@ class Sessions(NamedTuple):
         return float(spearmanr(self.rates, self.copied).statistic)
 
 
+@contextmanager
+def in_memory(folder: Path) -> Iterator[None]:
+    """Mount the folders of TMPFS; `man 5 tmpfs` has the option."""
+    mounted: list[Path] = []
+    try:
+        for huge in TMPFS:
+            (folder / huge).mkdir()
+            options = ["-o", f"size=2g,huge={huge}"]
+            subprocess.run(["mount", "-t", "tmpfs", *options, "benchsuite", str(folder / huge)], check=True)
+            mounted.append(folder / huge)
+        yield
+    finally:
+        for place in mounted:
+            subprocess.run(["umount", str(place)], check=True)
+
+
+def renew(folder: Path, dataset: str) -> None:
+    """What a dataset's pages are before a session: the same, out of memory, or others than in the last."""
+    if dataset in TMPFS:
+        for old in (folder / dataset).iterdir():
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+        shutil.copytree(folder / "lmdb", folder / dataset, dirs_exist_ok=True)
+    elif dataset != KEPT:
+        evict(open_dataset(folder / dataset).data_files())
+
+
 def report(folder: Path) -> list[Sessions]:
     """Ten sessions of each condition, in turns."""
     params = {"patch_size": PATCH, "mean_bytes": MEAN_BYTES, "stdev_bytes": MEAN_BYTES // 5}
     make_one(folder, "unet3d", "volume", params, NUM_SAMPLES, "files", {})
-    stored = make_one(folder, "unet3d", "volume", params, NUM_SAMPLES, "lmdb", {})
-    shutil.copytree(folder / "lmdb", folder / "kept")
+    make_one(folder, "unet3d", "volume", params, NUM_SAMPLES, "lmdb", {})
+    shutil.copytree(folder / "lmdb", folder / KEPT)
     (folder / "mapped.py").write_text(MAPPED)
     (folder / "pinned.py").write_text(PINNED)
     found = [Sessions(condition, [], [], []) for condition in CONDITIONS]
-    for _ in range(SESSIONS):
-        for sessions in found:
-            if not sessions.condition.keeps_pages:
-                evict(stored.data_files())
-            sessions.copied.append(copies_per_s())
-            record = measured(folder, sessions.condition)
-            sessions.rates.append(record.figures.loader_only_samples_per_s or record.figures.samples_per_s or 0.0)
-            sessions.caveats.extend(name for name in record.caveats if name not in sessions.caveats)
+    with in_memory(folder):
+        for _ in range(SESSIONS):
+            for sessions in found:
+                one_more(folder, sessions)
     return found
+
+
+def one_more(folder: Path, sessions: Sessions) -> None:
+    """Add a session."""
+    renew(folder, sessions.condition.dataset)
+    sessions.copied.append(copies_per_s())
+    record = measured(folder, sessions.condition)
+    sessions.rates.append(record.figures.loader_only_samples_per_s or record.figures.samples_per_s or 0.0)
+    sessions.caveats.extend(name for name in record.caveats if name not in sessions.caveats)
 
 
 def copies_per_s() -> float:

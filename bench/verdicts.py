@@ -31,6 +31,7 @@ from benchsuite.workloads.facts import FACTS
 FORMATS = ("files", "webdataset", "hdf5", "lmdb", "tfrecord")
 STREAMS = ("webdataset", "tfrecord")
 PHOTOS, VOLUMES, SEQUENCES = 400, 60, 600
+SHARED_MEMORY = "failed: shared memory"
 WATCHED_STEPS, STEP_S = 60, 0.02
 READERS = '''
 import fcntl
@@ -199,16 +200,31 @@ def crowd() -> Iterator[None]:
             os.kill(process, 9)
 
 
-def over_a_link(root: Path, rate: str, spec: Mapping[str, Any]) -> str:
-    """Return the verdict of two ranks over a loopback of that rate, in a network namespace of their own."""
-    file = root / "linked.yaml"
+def apart(root: Path, spec: Mapping[str, Any], namespace: str, prepare: str) -> TrialRecord:
+    """Return the record of a trial in a namespace of its own (`man 1 unshare`), which a shell command prepares."""
+    file = root / "apart.yaml"
     file.write_text(yaml.safe_dump(dict(spec)))
-    shape = f"ip link set lo up && tc qdisc add dev lo root tbf rate {rate} burst 128kb latency 400ms"
-    command = f"{shape} && exec {sys.executable} -m benchsuite trial {file} --format json"
-    done = subprocess.run(["unshare", "-n", "sh", "-c", command], capture_output=True, text=True, check=False)
-    if done.returncode:
+    command = f"{prepare} && exec {sys.executable} -m benchsuite trial {file} --format json"
+    done = subprocess.run(["unshare", namespace, "sh", "-c", command], capture_output=True, text=True, check=False)
+    if not done.stdout:
         raise RuntimeError(done.stderr.strip())
-    return str(TrialRecord.model_validate_json(done.stdout).figures.bottleneck)
+    return TrialRecord.model_validate_json(done.stdout)
+
+
+def over_a_link(root: Path, rate: str, spec: Mapping[str, Any]) -> str:
+    """Return the verdict of two ranks over a loopback of that rate."""
+    shape = f"ip link set lo up && tc qdisc add dev lo root tbf rate {rate} burst 128kb latency 400ms"
+    record = apart(root, spec, "--net", shape)
+    if record.status != "ok":
+        raise RuntimeError(record.reason)
+    return str(record.figures.bottleneck)
+
+
+def in_little_shared_memory(root: Path, spec: Mapping[str, Any]) -> str:
+    """Return what a trial fails for whose workers have 4 MB of shared memory for their batches."""
+    record = apart(root, spec, "--mount", "mount -t tmpfs -o size=4m benchsuite /dev/shm")
+    names = SHARED_MEMORY if "shared memory" in (record.reason or "") else record.reason
+    return names if record.status == "failed" else str(record.figures.bottleneck)
 
 
 class Loaded(Dataset[Any]):
@@ -305,6 +321,14 @@ def of_nodes(root: Path) -> Iterator[Cause]:
             busy = modelled("resnet50", data=data, threads_per_rank=1, measure={"steps": 16, "ceilings": False})
             name = f"{cores} cores for a model and two workers, {form}"
             yield Cause(name, ("client_cpu",), partial(trial, busy, around))
+    for form in ("files", "lmdb", "webdataset"):
+        data = {"root": str(root / "photos" / form), "format": form, "cache": "warm", "num_workers": 1}
+        threads = {"batch_size": 16, "threads_per_rank": 2, "measure": {"steps": 16, "ceilings": False}}
+        shared = modelled("resnet50", variant="tiny", data=data, **threads)
+        yield Cause(f"two threads and a worker on two cores, {form}", ("client_cpu",), partial(trial, shared))
+    for form in ("files", "hdf5"):
+        little = partial(in_little_shared_memory, root, spec_of(root, form, batch_size=64, cache="warm"))
+        yield Cause(f"4 MB of shared memory, {form}", (SHARED_MEMORY,), little)
     for rate in ("50mbit", "100mbit", "200mbit"):
         linked = modelled("resnet50", variant="tiny", parallelism="ddp", world_size=2, batch_size=2)
         yield Cause(f"a link of {rate}", ("communication",), partial(over_a_link, root, rate, linked))
