@@ -121,13 +121,13 @@ def step_figures(blocks: Sequence[Block]) -> dict[str, float]:
     }
 
 
-def noise_of_steps(results: Sequence[RankSamples]) -> float:
+def noise_of_steps(results: Sequence[RankSamples], kind: str = "loader") -> float:
     """Half of a 95 % interval of the slowest rank's mean step, over that step; 0 where single steps were not kept.
 
     Readers deliver in turn, so that some steps wait for all of a turn: whole turns are compared.
     """
     turns = []
-    for block in _blocks(results[slowest_rank(results, "loader")], "loader"):
+    for block in _blocks(results[slowest_rank(results, kind)], kind):
         steps, readers = block.step_s(), max(1, block.readers)
         turns += [float(np.mean(steps[at : at + readers])) for at in range(0, len(steps) - readers + 1, readers)]
     return 2 * float(np.std(turns, ddof=1) / np.mean(turns)) / math.sqrt(len(turns)) if len(turns) > 1 else 0.0
@@ -160,6 +160,17 @@ def utilization(results: Sequence[RankSamples], ceiling_s: float) -> float:
     loader = windows(results, "between") or windows(results, "loader")
     taken_s = sum(_longest_step_s(window) * window.blocks[0].num_steps for window in loader)
     return ceiling_s * sum(window.lasting * window.blocks[0].num_steps for window in loader) / taken_s
+
+
+def utilization_error(results: Sequence[RankSamples], au: float | None, known: bool) -> float | None:
+    """How far AU may be off: half of a 95 % interval, by the spread of the steps on either side of it.
+
+    None where single steps were not kept. A step that is `known` has no spread.
+    """
+    if au is None:
+        return None
+    noises = [noise_of_steps(results, kind) for kind in (("loader",) if known else ("loader", "ceiling"))]
+    return au * math.hypot(*noises) if all(noises) else None
 
 
 def utilization_mlperf(results: Sequence[RankSamples], step_s: float) -> float | None:
@@ -249,16 +260,19 @@ def loop_figures(
     seconds = sum(window.seconds for window in counted)
     samples = total(window.sustained for window in counted)
     steps, parts = step_figures(blocks), part_means(blocks)
-    queued = total(block.run_queue_s for block in blocks)
+    queued, threads = (total(getattr(block, name) for block in blocks) for name in ("run_queue_s", "threads_queue_s"))
     hosts = [result.host_memory_bytes for result in results]
     losses = [result.final_loss for result in results if result.final_loss is not None]
     ceiling_s = (known_step_s or ceiling_step_s(results)) if kind == "loader" else None
+    au = None if ceiling_s is None else utilization(results, ceiling_s)
     return {
         "samples_per_s": None if samples is None else samples / seconds / copies,
-        "au": None if ceiling_s is None else utilization(results, ceiling_s),
+        "au": au,
+        "au_error": utilization_error(results, au, known_step_s is not None),
         "ceiling_step_s": ceiling_s,
         "input_stall_fraction": input_stall_fraction(results) if kind == "loader" else None,
         "cpu_contention_fraction": None if queued is None else queued / sum(block.steps_s for block in blocks),
+        "threads_contention_fraction": None if threads is None else threads / sum(block.steps_s for block in blocks),
         **parts,
         **steps,
         "bubble_fraction": parts["bubble_s"] / steps["step_s_mean"] if "bubble_s" in parts else None,

@@ -253,6 +253,7 @@ def _setting(attempt: Attempt) -> Setting:
         spec.data.num_workers,
         ranks,
         cores,
+        None if spec.device == "cuda" or spec.emulated else spec.threads_per_rank,
         file_per_sample=storage.format_of(spec.data.format).file_per_sample,
         emulated=spec.emulated,
         cache=spec.data.cache,

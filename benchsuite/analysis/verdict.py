@@ -54,6 +54,8 @@ class Setting:
     ranks: int | None = None
     """Ranks that share the cores."""
     cores: int | None = None
+    threads: int | None = None
+    """Threads that compute for one rank."""
     file_per_sample: bool | None = None
     emulated: bool = False
     cache: str = "cold"
@@ -95,7 +97,8 @@ def verdict(
     readers that mostly wait for reads are held by storage, readers that mostly compute or wait for a core by
     preprocessing, or the client's CPU where the loop waits for cores beside them.
     Waiting for a slower rank is imbalance. Where nothing of this is lost it is the computation; where little is, the
-    two are mixed. Without a ceiling the input costs what the step waits for it.
+    two are mixed. Without a ceiling the input costs what the step waits for it. Where AU may be off by so much that
+    another verdict would be given, the evidence says which.
 
     Args:
         figures: of the loop.
@@ -110,6 +113,23 @@ def verdict(
         return Judgement(CANNOT_TELL, reason)
     if crowd := disturbance(figures, setting, samples):
         return Judgement(CANNOT_TELL, crowd, AGAIN)
+    return _with_error(_held_by(figures, setting, step), figures, setting, step)
+
+
+def _with_error(found: Judgement, figures: Mapping[str, Any], setting: Setting, step: float) -> Judgement:
+    """The judgement, which says of an AU near a threshold what it would be at either end of where AU may be."""
+    au, error = figures.get("au"), figures.get("au_error")
+    if au is None or error is None:
+        return found
+    others = {at: _held_by({**figures, "au": at}, setting, step).bottleneck for at in (au - error, au + error)}
+    near = [f"at {at:.2f} it would be {name}" for at, name in others.items() if name != found.bottleneck]
+    told = f"AU {au:.2f}"
+    unsure = f"{told} ±{error:.2f} ({', '.join(near)}){found.evidence.removeprefix(told)}"
+    return found._replace(evidence=unsure) if near else found
+
+
+def _held_by(figures: Mapping[str, Any], setting: Setting, step: float) -> Judgement:
+    """What holds back a loop whose figures are not in doubt."""
     (share, between), held = _between_ranks(figures, step), _kept_up(figures)
     if held is None or held >= HELD_BACK_AU:
         source = "input in memory" if held is None else f"{_waits(figures)}: input keeps up"
@@ -123,16 +143,16 @@ def verdict(
     if found.bottleneck == CANNOT_TELL:
         return found
     if share < 1 - HELD_BACK_AU:
-        return _beside_computation(found, held, setting)
+        return _beside_computation(found, held)
     evidence = f"{found.evidence}; {between.evidence}"
     if of_input >= MAIN_SHARE:
         return found._replace(evidence=evidence)
     return Judgement("mixed", evidence, f"{found.remedy}; and {between.remedy}")
 
 
-def _beside_computation(found: Judgement, held: float, setting: Setting) -> Judgement:
+def _beside_computation(found: Judgement, held: float) -> Judgement:
     """What the input holds back, or mixed where it costs little beside the computation."""
-    if setting.emulated or held < MOSTLY_KEPT_UP_AU or found.bottleneck == "mixed":
+    if held < MOSTLY_KEPT_UP_AU or found.bottleneck == "mixed":
         return found
     said = f"{found.evidence}; computing takes the most of the step, {found.bottleneck} costs {1 - held:.0%}"
     return Judgement("mixed", said, found.remedy)
@@ -169,7 +189,7 @@ def disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[
     crowd = foreign_load(figures.get("foreign_cpu_cores"), cores)
     if crowd is None:
         return None
-    waits = figures.get("cpu_contention_fraction") or 0.0
+    waits = _waits_for_cores(figures)
     if waits >= CONTENTION_SHARE:
         return f"{crowd}, and the loop waits for one {waits:.0%} of the step"
     if figures["foreign_cpu_cores"] + _own_cores(figures, setting, samples) >= FULL_SHARE * cores:
@@ -207,7 +227,19 @@ def _waits(figures: Mapping[str, Any]) -> str:
     evidence = f"{figures.get('input_stall_fraction') or 0.0:.0%} of the step waits for input"
     if au is not None:
         evidence = f"AU {au:.2f}; {evidence}"
-    return evidence if contention is None else f"{evidence}, {contention:.0%} for a core"
+    if contention is None:
+        return evidence
+    threads = figures.get("threads_contention_fraction") or 0.0
+    beside = f" and {threads:.0%} for a thread that waits for one" if threads >= CONTENTION_SHARE else ""
+    return f"{evidence}, {contention:.0%} for a core{beside}"
+
+
+def _waits_for_cores(figures: Mapping[str, Any]) -> float:
+    """Share of the step for which the loop waits for a core, or for a thread that does.
+
+    Of a core too few one waits at a time and the others wait for that one: their times add up.
+    """
+    return sum(figures.get(name) or 0.0 for name in ("cpu_contention_fraction", "threads_contention_fraction"))
 
 
 def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judgement]:
@@ -243,12 +275,13 @@ def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, 
     communication_s = figures.get("communication_min_s")
     load = "" if _kept_up(figures) is not None else f"; load is {(figures.get('load_s') or 0.0) / step:.0%} of the step"
     exchange = "" if communication_s is None else f"; exposed communication is {communication_s / step:.0%} of the step"
-    evidence, waits = f"{source}{load}{exchange}", figures.get("cpu_contention_fraction") or 0.0
+    evidence, waits = f"{source}{load}{exchange}", _waits_for_cores(figures)
     if setting.emulated or waits < CROWDED_SHARE:
         return Judgement("none" if setting.emulated else "compute", evidence)
     # Where a ceiling says that steps without readers are no quicker, it is the computation's own threads that wait.
     crowded: Verdict = "compute" if figures.get("au") is not None or not setting.num_workers else "client_cpu"
-    return Judgement(crowded, f"{evidence}; its threads wait for cores", "fewer threads or workers, or more cores")
+    help_ = f"{_fewer_threads(setting) or 'fewer threads or workers'}, or more cores"
+    return Judgement(crowded, f"{evidence}; its threads wait for cores", help_)
 
 
 def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
@@ -273,7 +306,7 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
 
 def _lacks_cores(figures: Mapping[str, Any]) -> bool:
     """Whether readers that compute do so on cores that the loop itself waits for."""
-    return (figures.get("cpu_contention_fraction") or 0.0) >= CONTENTION_SHARE
+    return _waits_for_cores(figures) >= CONTENTION_SHARE
 
 
 def _is_beside_input(figures: Mapping[str, Any]) -> bool:
@@ -285,11 +318,21 @@ def _is_beside_input(figures: Mapping[str, Any]) -> bool:
 def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
     """Steps that lose time to neither input nor ranks: readers take cores only where cores are waited for."""
     lost = 1 - figures["au"] - (figures.get("input_stall_fraction") or 0.0)
-    if (figures.get("cpu_contention_fraction") or 0.0) < lost / 2:
+    if _waits_for_cores(figures) < lost / 2:
         said = f"{evidence}; the step loses {lost:.0%} more beside its readers, and does not wait for a core meanwhile"
         return Judgement("mixed", said, PROFILE)
-    help_ = "more cores a rank, fewer workers or threads, or data that need no decoding"
+    fewer = _fewer_threads(setting) or "fewer workers or threads"
+    help_ = f"{fewer}, more cores a rank, or data that need no decoding"
     return Judgement("client_cpu", f"{evidence}; readers take cores from the computation", help_)
+
+
+def _fewer_threads(setting: Setting) -> str:
+    """Advise threads that leave readers a core, where there are more; empty where there are not, or that is not known."""
+    ranks, cores, threads, workers = setting.ranks, setting.cores, setting.threads, setting.num_workers
+    if not (ranks and cores and threads and workers) or threads == 1 or ranks * (threads + workers) <= cores:
+        return ""
+    sharing = f"{counted(ranks * threads, 'thread')} and {counted(ranks * workers, 'worker')} share {cores} cores"
+    return f"threads_per_rank: {max(1, cores // ranks - workers)} ({sharing})"
 
 
 def _of_a_sample(figures: Mapping[str, Any]) -> str:
@@ -464,7 +507,8 @@ def _leaves_cores(figures: Mapping[str, Any], setting: Setting) -> bool:
 def _more_readers(figures: Mapping[str, Any], setting: Setting) -> str:
     """What helps readers that compute too slowly."""
     if _lacks_cores(figures):
-        return "more cores a rank, or fewer threads: the loop itself waits for a core"
+        fewer = _fewer_threads(setting) or "fewer threads"
+        return f"{fewer}, or more cores a rank: the loop itself waits for a core"
     if not _leaves_cores(figures, setting):
         return "data that cost less to decode, decoding on the GPU (dali), or more cores a rank"
     if not setting.num_workers or not setting.cores:

@@ -108,6 +108,8 @@ class Block:
     """Seconds that they needed for those, summed over readers; None where that is not known."""
     uncounted_step_s: list[float] = field(default_factory=list)
     """Seconds of each step before the counted ones."""
+    threads_queue_s: float | None = None
+    """Seconds that the one of the computing threads beside the main one that waited longest has waited for a core."""
     late_s: float | None = None
     """Mean lateness of the waits of an emulated device."""
     client_thread_s: float | None = None
@@ -140,10 +142,10 @@ class Block:
         """The block without its first `steps` steps, with the share of what was counted that its time has."""
         begun_s = self.start_s + sum(self.step_s()[:steps])
         share = (self.end_s - begun_s) / (self.end_s - self.start_s)
-        queued = None if self.run_queue_s is None else self.run_queue_s * share
+        queued, threads = (None if each is None else each * share for each in (self.run_queue_s, self.threads_queue_s))
         parts = {name: seconds[steps:] for name, seconds in self.parts.items()}
         counted = {name: value * share for name, value in self.counted.items()}
-        return replace(self, start_s=begun_s, parts=parts, run_queue_s=queued, counted=counted)
+        return replace(self, start_s=begun_s, parts=parts, run_queue_s=queued, threads_queue_s=threads, counted=counted)
 
     def thinned(self, most: int) -> "Block":
         """The block with at most so many single steps, evenly taken."""

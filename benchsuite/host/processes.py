@@ -1,6 +1,7 @@
 """The process table at one moment: whose processes are ours, and who else keeps cores busy between two readings."""
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -94,6 +95,24 @@ def scheduled_s(task: int | str) -> tuple[float, float] | None:
     except (OSError, ValueError):
         return None
     return int(ran) / 1e9, int(waited) / 1e9
+
+
+def threads_waited_s() -> dict[int, float]:
+    """Seconds that each thread which computes for this process's main one has waited for a core, by its number.
+
+    These are the threads that OpenMP starts: they bear the main thread's name, and Python knows nothing of them.
+    """
+    tasks, known = PROC / "self" / "task", {thread.native_id for thread in threading.enumerate()}
+    found: dict[int, float] = {}
+    with suppress(OSError):
+        name = (PROC / "self" / "comm").read_text(encoding="utf-8", errors="replace")
+        for number in {int(task.name) for task in tasks.iterdir()} - known:
+            with suppress(OSError):  # it has ended meanwhile
+                alike = (tasks / str(number) / "comm").read_text(encoding="utf-8", errors="replace") == name
+                times = scheduled_s(f"self/task/{number}") if alike else None
+                if times is not None:
+                    found[number] = times[1]
+    return found
 
 
 @dataclass(frozen=True)

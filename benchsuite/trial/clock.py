@@ -14,7 +14,7 @@ import torch
 from torch.cuda import nvtx
 
 from benchsuite.contract.rank_samples import Block
-from benchsuite.host.processes import scheduled_s
+from benchsuite.host.processes import scheduled_s, threads_waited_s
 
 
 class Clock(Protocol):
@@ -57,10 +57,11 @@ class HostClock:
     _marks: list[tuple[str, float]] = field(default_factory=list)
     _start: float = 0.0
     _queued: float | None = None
+    _threads: dict[int, float] = field(default_factory=dict)
 
     def start(self) -> None:
         self._marks = []
-        self._queued = run_queue_s()
+        self._queued, self._threads = run_queue_s(), threads_waited_s()
         self._start = time.perf_counter()
 
     def mark(self, part: str) -> None:
@@ -70,7 +71,9 @@ class HostClock:
         ends = [self._start, *(end for _, end in self._marks)]
         seconds = [end - start for start, end in pairwise(ends)]
         parts = _parts([name for name, _ in self._marks], seconds)
-        return Block("plain", self._start, ends[-1], parts, _waited(self._queued))
+        queued, threads = _waited(self._queued), threads_waited_s()
+        longest_s = max((now_s - self._threads.get(number, 0.0) for number, now_s in threads.items()), default=None)
+        return Block("plain", self._start, ends[-1], parts, queued, threads_queue_s=longest_s)
 
 
 @dataclass

@@ -129,6 +129,9 @@ class TrialFigures(RequestFigures):
         None, description="samples_per_s times the tokens of a sample; null of images and volumes"
     )
     au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
+    au_error: float | None = Field(
+        None, description="au may be so far off: half of a 95 % interval, by the spread of the steps that give it"
+    )
     au_mlperf: float | None = Field(
         None,
         description="AU as MLPerf Storage defines it: computation over elapsed time of all steps but the first",
@@ -146,6 +149,9 @@ class TrialFigures(RequestFigures):
     )
     input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")
     cpu_contention_fraction: float | None = Field(None, description="share of the step runnable but not running")
+    threads_contention_fraction: float | None = Field(
+        None, description="the same of the thread that computes beside the main one and waits longest for a core"
+    )
     io_bytes_per_s: float | None = Field(
         None, description="stored bytes consumed, all ranks, at the rate of samples_per_s"
     )

@@ -16,6 +16,7 @@ from benchsuite.analysis.metrics import (
     slowest_rank,
     step_figures,
     utilization,
+    utilization_error,
     windows,
 )
 from benchsuite.contract.rank_samples import Block, RankSamples
@@ -199,6 +200,21 @@ def test_noise_is_two_standard_errors_of_the_mean_turn_of_readers():
     alone = 2 * np.std([0.04, 0.06] * 4, ddof=1) / 0.05 / 8**0.5
     assert noise_of_steps([made_result(blocks=noisy)]) == pytest.approx(alone)
     assert noise_of_steps([made_result(blocks=in_turn)]) == pytest.approx(0.0)
+
+
+def test_the_error_of_utilization_is_of_the_steps_on_both_sides_of_it():
+    """AU 0.04 / 0.05: of the loader's steps the mean is off by a, of the ceiling's by b, and AU by both."""
+    loads = {"load": [0.0, 0.02, 0.0, 0.02], "forward": [0.04] * 4}
+    alone = {"forward": [0.039, 0.041, 0.039, 0.041]}
+    blocks = [replace(made_block("ceiling", 0.0, {"forward": 0.04}), parts=alone)]
+    blocks += [replace(made_block("loader", 1.0, {"load": 0.0, "forward": 0.04}), parts=loads)]
+    a, b = (2 * np.std(steps, ddof=1) / np.mean(steps) / 2 for steps in ([0.04, 0.06] * 2, [0.039, 0.041] * 2))
+    result = [made_result(blocks=blocks)]
+    assert utilization_error(result, 0.8, known=False) == pytest.approx(0.8 * np.hypot(a, b))
+    assert utilization_error(result, 0.8, known=True) == pytest.approx(0.8 * a)
+    assert utilization_error(result, None, known=True) is None
+    same = [made_result(blocks=[made_block("loader", 1.0, {"load": 0.01, "forward": 0.04})])]
+    assert utilization_error(same, 0.8, known=True) is None, "one mean of steps, and no spread of theirs"
 
 
 def test_sustained_samples_are_not_rounded_down():

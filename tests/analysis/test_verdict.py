@@ -194,21 +194,64 @@ def test_readers_that_take_cores_from_the_computation_are_the_clients_cpu():
 
 
 @pytest.mark.parametrize(
+    ("about", "help_"),
+    [
+        (Setting(1, 1, 2, threads=2), "threads_per_rank: 1 (2 threads and 1 worker share 2 cores), more"),
+        (Setting(3, 2, 16, threads=8), "threads_per_rank: 5 (16 threads and 6 workers share 16 cores), more"),
+        (Setting(1, 1, 4, threads=2), "fewer workers or threads, more"),
+        (Setting(2, 1, 2, threads=1), "fewer workers or threads, more"),
+        (Setting(1, 1, 2), "fewer workers or threads, more"),
+    ],
+)
+def test_threads_that_share_their_cores_with_readers_are_named(about: Setting, help_: str):
+    """Half of the step is lost: not the main thread waits for a core, but another that it waits for."""
+    shared = {"input_stall_fraction": 0.1, "load_s": 0.008, "threads_contention_fraction": 0.3}
+    found = verdict(HELD | shared, about)
+    assert found is not None and found.bottleneck == "client_cpu"
+    assert "0% for a core and 30% for a thread that waits for one" in found.evidence
+    assert str(found.remedy).startswith(help_)
+
+
+def test_more_threads_than_cores_are_named_where_readers_decode():
+    decoding = {"read_s_per_sample": 0.001, "decode_s_per_sample": 0.009, "threads_contention_fraction": 0.2}
+    found = verdict(HELD | decoding, Setting(1, 1, 2, threads=2))
+    assert found is not None and found.bottleneck == "client_cpu"
+    assert found.remedy is not None and found.remedy.startswith("threads_per_rank: 1 (2 threads")
+
+
+@pytest.mark.parametrize(
     ("au", "emulated", "expected"),
     [
-        (0.96, False, "compute"),
-        (0.94, False, "mixed"),
+        (0.9501, False, "compute"),
+        (0.9499, False, "mixed"),
         (0.91, False, "mixed"),
         (0.89, False, "storage"),
-        (0.94, True, "storage"),
+        (0.9501, True, "none"),
+        (0.9499, True, "mixed"),
+        (0.89, True, "storage"),
     ],
 )
 def test_what_costs_little_beside_the_computation_is_mixed_with_it(au: float, emulated: bool, expected: str):
-    """An emulated device computes nothing: what it waits for is all that can hold it back."""
+    """From what is fed to what starves no verdict turns into its opposite at once, on any device."""
     found = verdict(HELD | {"au": au, "input_stall_fraction": 1 - au}, Setting(emulated=emulated))
     assert found is not None and found.bottleneck == expected
     said = f"computing takes the most of the step, storage costs {1 - au:.0%}"
     assert (said in found.evidence) == (expected == "mixed")
+
+
+@pytest.mark.parametrize(
+    ("au", "error", "said"),
+    [
+        (0.94, 0.02, "AU 0.94 ±0.02 (at 0.96 it would be compute); "),
+        (0.92, 0.05, "AU 0.92 ±0.05 (at 0.87 it would be storage, at 0.97 it would be compute); "),
+        (0.96, 0.02, "AU 0.96 ±0.02 (at 0.94 it would be mixed); "),
+        (0.94, 0.005, "AU 0.94; "),
+        (0.94, None, "AU 0.94; "),
+    ],
+)
+def test_near_a_threshold_the_evidence_says_what_else_it_may_be(au: float, error: float | None, said: str):
+    found = verdict(HELD | {"au": au, "au_error": error, "input_stall_fraction": 1 - au})
+    assert found is not None and found.evidence.startswith(f"{said}{1 - au:.0%} of the step waits for input")
 
 
 @pytest.mark.parametrize("contention", [None, 0.0, 0.03])

@@ -1,5 +1,7 @@
 """The host clock: parts from marks, with made-up times."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -63,6 +65,7 @@ def test_times_without_the_first_steps():
     """The first step took 3 of 8 s: of 0.8 s in which the thread waited for a core, 0.5 s are those of the rest."""
     whole = Block("plain", 100.0, 108.0, {"load": [1.0, 1.0], "forward": [2.0, 4.0]}, 0.8)
     assert whole.after(1) == Block("plain", 103.0, 108.0, {"load": [1.0], "forward": [4.0]}, pytest.approx(0.5))
+    assert replace(whole, threads_queue_s=1.6).after(1).threads_queue_s == pytest.approx(1.0)
     assert replace(whole, run_queue_s=None).after(1).run_queue_s is None
 
 
@@ -106,7 +109,7 @@ def test_run_queue_of_a_block_is_a_difference(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("text", [None, "", "123"])
 def test_run_queue_is_null_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch, text: str | None):
-    def read_text(_path: object, encoding: str) -> str:
+    def read_text(_path: object, **how: str) -> str:
         if text is None:
             raise FileNotFoundError
         return text
@@ -115,7 +118,49 @@ def test_run_queue_is_null_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch,
     assert run_queue_s() is None
     host = HostClock()
     host.start()
-    assert host.stop().run_queue_s is None
+    found = host.stop()
+    assert (found.run_queue_s, found.threads_queue_s) == (None, None)
+
+
+THREADS = """
+import os
+import threading
+
+import torch
+
+from benchsuite.host.processes import threads_waited_s
+from benchsuite.trial.clock import HostClock
+
+torch.set_num_threads(3)
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+square = torch.ones(600, 600)
+square @ square
+host = HostClock()
+waits = []
+for cores in (os.sched_getaffinity(0), {min(os.sched_getaffinity(0))}):
+    for task in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(task), cores)
+    host.start()
+    for _ in range(20):
+        square @ square
+        host.mark("forward")
+    waits.append(host.stop().threads_queue_s)
+pythons = [thread.native_id for thread in threading.enumerate()]
+print(len(threads_waited_s()), len(threads_waited_s().keys() & pythons), *waits)
+"""
+
+
+def test_the_threads_that_compute_are_seen_to_wait_for_a_core():
+    """Of three threads on one core two wait at any time; Python's own threads are not among them."""
+    if run_queue_s() is None:
+        pytest.skip("this kernel keeps no /proc/thread-self/schedstat")
+    command = [sys.executable, "-c", THREADS]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    number, of_python, apart_s, crowded_s = map(float, said)
+    assert number >= 2, "OpenMP's, and those of other libraries, which rest"
+    assert of_python == 0
+    assert apart_s >= 0
+    assert crowded_s > 0
 
 
 def test_cpu_takes_the_host_clock():
