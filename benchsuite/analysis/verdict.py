@@ -327,7 +327,7 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
 
 
 def _fewer_threads(setting: Setting) -> str:
-    """Advise threads that leave readers a core, where there are more; empty where there are not, or that is not known."""
+    """Advise threads that leave readers a core; empty where there are no more than do, or that is not known."""
     ranks, cores, threads, workers = setting.ranks, setting.cores, setting.threads, setting.num_workers
     if not (ranks and cores and threads and workers) or threads == 1 or ranks * (threads + workers) <= cores:
         return ""
