@@ -223,8 +223,9 @@ def over_a_link(root: Path, rate: str, spec: Mapping[str, Any]) -> str:
 def in_little_shared_memory(root: Path, spec: Mapping[str, Any]) -> str:
     """Return what a trial fails for whose workers have 4 MB of shared memory for their batches."""
     record = apart(root, spec, "--mount", "mount -t tmpfs -o size=4m benchsuite /dev/shm")
-    names = SHARED_MEMORY if "shared memory" in (record.reason or "") else record.reason
-    return names if record.status == "failed" else str(record.figures.bottleneck)
+    if record.status == "ok":
+        return str(record.figures.bottleneck)
+    return SHARED_MEMORY if "shared memory" in str(record.reason) else str(record.reason)
 
 
 class Loaded(Dataset[Any]):

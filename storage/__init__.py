@@ -138,19 +138,23 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     return _stock_bucket_problem(data)
 
 
+BINDING = (b"import *", b"global ", b"globals(", b"__getattr__")
+"""What may bind a name of a module elsewhere than in its own statements."""
+
+
 def _file_problem(reader: str) -> str | None:
     """Why a user's file holds no such reader, or None; the file is read, not run."""
     path, _, name = reader.rpartition(":")
     if not (path.endswith(".py") and os.path.isfile(path)):
         return f"reader {reader}: {path} is no Python file; write path/to/mine.py:READER"
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_bytes()
         symbols = symtable(text, path, "exec").get_symbols()
     except (OSError, ValueError, SyntaxError) as error:
         return f"reader {reader}: {path} cannot be read: {error}"
     own = {symbol.get_name() for symbol in symbols if symbol.is_assigned()}
     imported = {symbol.get_name() for symbol in symbols if symbol.is_imported()}
-    if name in own | imported or "import *" in text:
+    if name in own | imported or any(word in text for word in BINDING):
         return None
     return f"reader {reader}: {path} has no {name}; it has {', '.join(sorted(own)) or 'no names of its own'}"
 

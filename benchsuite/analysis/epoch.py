@@ -101,15 +101,19 @@ def epoch_figures(
     environment: Mapping[str, Any],
     ahead_kb: int | None,
     noise: float = 0.0,
+    taken: float | None = None,
 ) -> dict[str, Any]:
-    """Figures of the epoch of a cold trial; none where its window does not tell them."""
+    """Figures of the epoch of a cold trial; none where its window does not tell them.
+
+    `taken`: the utilization of an epoch that was taken to its end, which so needs no estimate.
+    """
     window = cold_window(spec, values, manifest, environment, ahead_kb)
     if window is None:
         return {}
     estimate = over_epoch(replace(window, noise=noise))
     whole = spec.measure.epochs is not None
     return {
-        "au_epoch": _from_its_start(estimate.au, spec, values, manifest),
+        "au_epoch": taken if taken is not None else _from_its_start(estimate.au, spec, values, manifest),
         "au_epoch_error": None if whole else estimate.error,  # repeats tell how much epochs differ
         "au_epoch_rule": "epoch" if whole else "stream" if mixes(spec.data) else "window",
     }

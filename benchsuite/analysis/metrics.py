@@ -124,13 +124,31 @@ def step_figures(blocks: Sequence[Block]) -> dict[str, float]:
 def noise_of_steps(results: Sequence[RankSamples], kind: str = "loader") -> float:
     """Half of a 95 % interval of the slowest rank's mean step, over that step; 0 where single steps were not kept.
 
-    Readers deliver in turn, so that some steps wait for all of a turn: whole turns are compared.
+    Readers deliver in turn, so that some steps wait for all of a turn: whole turns are compared. What drifts from one
+    block to the next is in their spread; that neighbours are alike is not allowed for.
     """
+    from scipy.special import stdtrit  # Student's t; scipy.stats takes long to import
+
     turns = []
     for block in _blocks(results[slowest_rank(results, kind)], kind):
         steps, readers = block.step_s(), max(1, block.readers)
         turns += [float(np.mean(steps[at : at + readers])) for at in range(0, len(steps) - readers + 1, readers)]
-    return 2 * float(np.std(turns, ddof=1) / np.mean(turns)) / math.sqrt(len(turns)) if len(turns) > 1 else 0.0
+    if len(turns) < 2:
+        return 0.0
+    errors = float(stdtrit(len(turns) - 1, 0.975))
+    return errors * float(np.std(turns, ddof=1) / np.mean(turns)) / math.sqrt(len(turns))
+
+
+def whole_epoch_utilization(results: Sequence[RankSamples], step_s: float | None) -> float | None:
+    """AU of an epoch that was taken to its end in steps of a known time, from the start of its readers; None of others.
+
+    The first batch is taken before the first step that is timed: its own step is added.
+    """
+    slowest = results[slowest_rank(results, "loader")]
+    if step_s is None or slowest.first_batch_s is None or not _blocks(slowest, "rest"):
+        return None
+    steps = [seconds for block in slowest.blocks for seconds in (*block.uncounted_step_s, *block.step_s())]
+    return (len(steps) + 1) * step_s / (slowest.first_batch_s + step_s + sum(steps))
 
 
 def _mean_step_s(blocks: Sequence[Block]) -> float:
@@ -264,11 +282,9 @@ def loop_figures(
     hosts = [result.host_memory_bytes for result in results]
     losses = [result.final_loss for result in results if result.final_loss is not None]
     ceiling_s = (known_step_s or ceiling_step_s(results)) if kind == "loader" else None
-    au = None if ceiling_s is None else utilization(results, ceiling_s)
     return {
         "samples_per_s": None if samples is None else samples / seconds / copies,
-        "au": au,
-        "au_error": utilization_error(results, au, known_step_s is not None),
+        "au": None if ceiling_s is None else utilization(results, ceiling_s),
         "ceiling_step_s": ceiling_s,
         "input_stall_fraction": input_stall_fraction(results) if kind == "loader" else None,
         "cpu_contention_fraction": None if queued is None else queued / sum(block.steps_s for block in blocks),
@@ -457,6 +473,7 @@ def figures(spec: TrialSpec, results: Sequence[RankSamples], flops: "Flops | Non
     rate, decoded, tokens = found["samples_per_s"], results[0].decoded_sample_bytes, results[0].tokens_per_sample
     return {
         **found,
+        "au_error": utilization_error(results, found["au"], spec.emulated),
         "tokens_per_s": rate * tokens if tokens else None,
         "decoded_bytes_per_s": rate * decoded if decoded else None,
         **compute_figures(spec, results, rate, flops),

@@ -17,7 +17,7 @@ from benchsuite.analysis.caveats import caveats, utilization_caveats
 from benchsuite.analysis.epoch import epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
-from benchsuite.analysis.metrics import figures, noise_of_steps
+from benchsuite.analysis.metrics import figures, noise_of_steps, whole_epoch_utilization
 from benchsuite.analysis.operator_figures import operator_figures
 from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.outcome import Outcome
@@ -180,7 +180,8 @@ def measured(
     ahead_kb = attempt.env.get(read_from, {}).get("read_ahead_kb")
     if attempt.point.manifest is not None:
         noise = noise_of_steps(results) if values.get("au") is not None else 0.0
-        values |= epoch_figures(spec, values, attempt.point.manifest, attempt.env, ahead_kb, noise)
+        taken = whole_epoch_utilization(results, spec.emulated_step_s)
+        values |= epoch_figures(spec, values, attempt.point.manifest, attempt.env, ahead_kb, noise, taken)
     values |= _judged(values, attempt, results)
     profile = profile_of([result.io_profile for result in results if result.io_profile])
     ranks, cores = _crowded(attempt)
@@ -237,7 +238,7 @@ def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tu
     """The caveat of a trial under strace, whose AU is taken out of its figures."""
     if profile is None or profile["by"] != "strace":
         return []
-    values |= dict.fromkeys(("au", "au_mlperf", *VERDICT))
+    values |= dict.fromkeys(("au", "au_error", "au_mlperf", *VERDICT))
     calls = sum(operation["count"] for operation in profile["operations"].values())
     cost = profile["cost_s_per_call"] * 1e6
     return [
@@ -250,7 +251,7 @@ def _setting(attempt: Attempt) -> Setting:
     spec = attempt.point.spec
     ranks, cores = _crowded(attempt)
     return Setting(
-        spec.data.num_workers,
+        spec.data.num_workers if spec.data.source == "storage" else 0,
         ranks,
         cores,
         None if spec.device == "cuda" or spec.emulated else spec.threads_per_rank,

@@ -4,6 +4,7 @@ One for trials and for watched loops. Readers of a trial tell what they do; of a
 and may not bear a verdict.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -118,14 +119,22 @@ def verdict(
 
 def _with_error(found: Judgement, figures: Mapping[str, Any], setting: Setting, step: float) -> Judgement:
     """The judgement, which says of an AU near a threshold what it would be at either end of where AU may be."""
-    au, error = figures.get("au"), figures.get("au_error")
+    au, error, stall = figures.get("au"), figures.get("au_error"), figures.get("input_stall_fraction") or 0.0
     if au is None or error is None:
         return found
-    others = {at: _held_by({**figures, "au": at}, setting, step).bottleneck for at in (au - error, au + error)}
-    near = [f"at {at:.2f} it would be {name}" for at, name in others.items() if name != found.bottleneck]
+    near = []
+    for end in (au - error, min(au + error, max(au, 1.0))):
+        moved = {**figures, "au": end, "input_stall_fraction": max(0.0, stall + au - end)}
+        other = _held_by(moved, setting, step).bottleneck
+        near += [f"at {_near_one(end, error)} the verdict is {other}"] if other != found.bottleneck else []
     told = f"AU {au:.2f}"
-    unsure = f"{told} ±{error:.2f} ({', '.join(near)}){found.evidence.removeprefix(told)}"
+    unsure = f"{told} ±{_near_one(error, error)} ({', '.join(near)}){found.evidence.removeprefix(told)}"
     return found._replace(evidence=unsure) if near else found
+
+
+def _near_one(value: float, error: float) -> str:
+    """An AU, in as many digits as tell it from another that is so far off."""
+    return f"{value:.2f}" if error >= 0.01 else f"{value:.3f}"
 
 
 def _held_by(figures: Mapping[str, Any], setting: Setting, step: float) -> Judgement:
@@ -143,18 +152,19 @@ def _held_by(figures: Mapping[str, Any], setting: Setting, step: float) -> Judge
     if found.bottleneck == CANNOT_TELL:
         return found
     if share < 1 - HELD_BACK_AU:
-        return _beside_computation(found, held)
+        return _beside_computation(found, held, setting)
     evidence = f"{found.evidence}; {between.evidence}"
     if of_input >= MAIN_SHARE:
         return found._replace(evidence=evidence)
     return Judgement("mixed", evidence, f"{found.remedy}; and {between.remedy}")
 
 
-def _beside_computation(found: Judgement, held: float) -> Judgement:
+def _beside_computation(found: Judgement, held: float, setting: Setting) -> Judgement:
     """What the input holds back, or mixed where it costs little beside the computation."""
     if held < MOSTLY_KEPT_UP_AU or found.bottleneck == "mixed":
         return found
-    said = f"{found.evidence}; computing takes the most of the step, {found.bottleneck} costs {1 - held:.0%}"
+    computing = "what is emulated" if setting.emulated else "computing"
+    said = f"{found.evidence}; {computing} takes the most of the step, {found.bottleneck} costs {1 - held:.0%}"
     return Judgement("mixed", said, found.remedy)
 
 
@@ -189,7 +199,7 @@ def disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[
     crowd = foreign_load(figures.get("foreign_cpu_cores"), cores)
     if crowd is None:
         return None
-    waits = _waits_for_cores(figures)
+    waits = figures.get("cpu_contention_fraction") or 0.0
     if waits >= CONTENTION_SHARE:
         return f"{crowd}, and the loop waits for one {waits:.0%} of the step"
     if figures["foreign_cpu_cores"] + _own_cores(figures, setting, samples) >= FULL_SHARE * cores:
@@ -230,16 +240,17 @@ def _waits(figures: Mapping[str, Any]) -> str:
     if contention is None:
         return evidence
     threads = figures.get("threads_contention_fraction") or 0.0
-    beside = f" and {threads:.0%} for a thread that waits for one" if threads >= CONTENTION_SHARE else ""
+    beside = f" and {threads:.0%} for a thread that waits for one" if f"{threads:.0%}" != "0%" else ""
     return f"{evidence}, {contention:.0%} for a core{beside}"
 
 
 def _waits_for_cores(figures: Mapping[str, Any]) -> float:
-    """Share of the step for which the loop waits for a core, or for a thread that does.
+    """Share of the step for which the loop waits for a core, or for a thread that does; at most.
 
-    Of a core too few one waits at a time and the others wait for that one: their times add up.
+    Where one core is missing, one of them waits at a time and the others wait for that one: their times add up.
     """
-    return sum(figures.get(name) or 0.0 for name in ("cpu_contention_fraction", "threads_contention_fraction"))
+    waits = (figures.get(name) or 0.0 for name in ("cpu_contention_fraction", "threads_contention_fraction"))
+    return min(1.0, sum(waits))
 
 
 def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judgement]:
@@ -280,7 +291,7 @@ def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, 
         return Judgement("none" if setting.emulated else "compute", evidence)
     # Where a ceiling says that steps without readers are no quicker, it is the computation's own threads that wait.
     crowded: Verdict = "compute" if figures.get("au") is not None or not setting.num_workers else "client_cpu"
-    help_ = f"{_fewer_threads(setting) or 'fewer threads or workers'}, or more cores"
+    help_ = f"{_fewer_threads(figures, setting) or 'fewer threads or workers'}, or more cores"
     return Judgement(crowded, f"{evidence}; its threads wait for cores", help_)
 
 
@@ -321,18 +332,21 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
     if _waits_for_cores(figures) < lost / 2:
         said = f"{evidence}; the step loses {lost:.0%} more beside its readers, and does not wait for a core meanwhile"
         return Judgement("mixed", said, PROFILE)
-    fewer = _fewer_threads(setting) or "fewer workers or threads"
+    fewer = _fewer_threads(figures, setting) or "fewer workers or threads"
     help_ = f"{fewer}, more cores a rank, or data that need no decoding"
     return Judgement("client_cpu", f"{evidence}; readers take cores from the computation", help_)
 
 
-def _fewer_threads(setting: Setting) -> str:
-    """Advise threads that leave readers a core; empty where there are no more than do, or that is not known."""
-    ranks, cores, threads, workers = setting.ranks, setting.cores, setting.threads, setting.num_workers
-    if not (ranks and cores and threads and workers) or threads == 1 or ranks * (threads + workers) <= cores:
+def _fewer_threads(figures: Mapping[str, Any], setting: Setting) -> str:
+    """Advise as many threads as leave readers what they use; empty where there are no more, or that is not known."""
+    ranks, cores, threads = setting.ranks, setting.cores, setting.threads
+    if not (ranks and cores and threads):
         return ""
-    sharing = f"{counted(ranks * threads, 'thread')} and {counted(ranks * workers, 'worker')} share {cores} cores"
-    return f"threads_per_rank: {max(1, cores // ranks - workers)} ({sharing})"
+    busy = _reader_cores(figures, setting)
+    fitting = max(1, cores // ranks - math.ceil(busy / ranks))
+    beside = f", and readers keep {busy:.1f} busy" if f"{busy:.1f}" != "0.0" else ""
+    sharing = f"{counted(ranks * threads, 'thread')} share {counted(cores, 'core')}{beside}"
+    return f"threads_per_rank: {fitting} ({sharing})" if fitting < threads else ""
 
 
 def _of_a_sample(figures: Mapping[str, Any]) -> str:
@@ -507,7 +521,7 @@ def _leaves_cores(figures: Mapping[str, Any], setting: Setting) -> bool:
 def _more_readers(figures: Mapping[str, Any], setting: Setting) -> str:
     """What helps readers that compute too slowly."""
     if _lacks_cores(figures):
-        fewer = _fewer_threads(setting) or "fewer threads"
+        fewer = _fewer_threads(figures, setting) or "fewer threads"
         return f"{fewer}, or more cores a rank: the loop itself waits for a core"
     if not _leaves_cores(figures, setting):
         return "data that cost less to decode, decoding on the GPU (dali), or more cores a rank"

@@ -76,6 +76,7 @@ class Block:
     kind: str
     """`ceiling` (input in memory), `loader` (the real pipeline), or `plain` (the only kind of other sources).
 
+    Of an epoch on an emulated device also `rest`: the steps after those that count, to its end.
     Of a watched loop also `between`: again those of the loader's steps that lie between two ceilings.
     """
     start_s: float

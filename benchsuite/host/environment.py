@@ -30,6 +30,7 @@ LIBRARIES = (
     "torch",
     "numpy",
     "simplejpeg",
+    "pillow",
     "webdataset",
     "h5py",
     "lmdb",

@@ -97,21 +97,18 @@ def scheduled_s(task: int | str) -> tuple[float, float] | None:
     return int(ran) / 1e9, int(waited) / 1e9
 
 
-def threads_waited_s() -> dict[int, float]:
-    """Seconds that each thread which computes for this process's main one has waited for a core, by its number.
+def computing_threads() -> list[int]:
+    """The threads that compute for this process's main one, by their numbers, and others that libraries start alike.
 
-    These are the threads that OpenMP starts: they bear the main thread's name, and Python knows nothing of them.
+    OpenMP's threads bear the main thread's name, and Python knows nothing of them. Threads that rest wait for no core.
     """
     tasks, known = PROC / "self" / "task", {thread.native_id for thread in threading.enumerate()}
-    found: dict[int, float] = {}
+    found: list[int] = []
     with suppress(OSError):
-        name = (PROC / "self" / "comm").read_text(encoding="utf-8", errors="replace")
+        name = (PROC / "self" / "comm").read_bytes()
         for number in {int(task.name) for task in tasks.iterdir()} - known:
             with suppress(OSError):  # it has ended meanwhile
-                alike = (tasks / str(number) / "comm").read_text(encoding="utf-8", errors="replace") == name
-                times = scheduled_s(f"self/task/{number}") if alike else None
-                if times is not None:
-                    found[number] = times[1]
+                found += [number] if (tasks / str(number) / "comm").read_bytes() == name else []
     return found
 
 

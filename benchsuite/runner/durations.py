@@ -7,10 +7,7 @@ from statistics import median
 
 from benchsuite.grid.point import Plan, Point
 from benchsuite.results.render.words import counted, duration
-from benchsuite.results.store.outcomes import ALIKE, FINISHED, Ended, alike_of
-
-SETTINGS = {name.partition(".")[0] for name in ALIKE}
-"""The parts of a spec that say which trials are alike."""
+from benchsuite.results.store.outcomes import FINISHED, Ended, alike_of
 
 
 class Durations:
@@ -56,7 +53,7 @@ def point_of(trial_id: str) -> str:
 
 def durations_of(outcomes: Iterable[Ended], plan: Plan) -> Durations:
     """How long trials of a plan's points, and those of its sweep that are like one of them, have taken in a store."""
-    alike = {alike_of(point.spec.model_dump(include=SETTINGS)) for point in plan.points}
+    alike = {alike_of(point.spec.model_dump()) for point in plan.points}
     return learnt(outcomes, {point.point_id for point in plan.points}, {plan.sweep.name}, alike)
 
 

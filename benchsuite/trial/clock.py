@@ -5,16 +5,16 @@ last mark of the step before.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch.cuda import nvtx
 
 from benchsuite.contract.rank_samples import Block
-from benchsuite.host.processes import scheduled_s, threads_waited_s
+from benchsuite.host.processes import computing_threads, scheduled_s
 
 
 class Clock(Protocol):
@@ -54,6 +54,8 @@ def _parts(names: list[str], seconds: list[float]) -> dict[str, list[float]]:
 class HostClock:
     """Marks by time.perf_counter: for devices that compute synchronously."""
 
+    computes: ClassVar[bool] = True
+    """Whether this process computes the steps, in several threads perhaps."""
     _marks: list[tuple[str, float]] = field(default_factory=list)
     _start: float = 0.0
     _queued: float | None = None
@@ -61,7 +63,8 @@ class HostClock:
 
     def start(self) -> None:
         self._marks = []
-        self._queued, self._threads = run_queue_s(), threads_waited_s()
+        self._threads = _threads_waited_s(self._threads)
+        self._queued = run_queue_s()
         self._start = time.perf_counter()
 
     def mark(self, part: str) -> None:
@@ -71,9 +74,17 @@ class HostClock:
         ends = [self._start, *(end for _, end in self._marks)]
         seconds = [end - start for start, end in pairwise(ends)]
         parts = _parts([name for name, _ in self._marks], seconds)
-        queued, threads = _waited(self._queued), threads_waited_s()
-        longest_s = max((now_s - self._threads.get(number, 0.0) for number, now_s in threads.items()), default=None)
-        return Block("plain", self._start, ends[-1], parts, queued, threads_queue_s=longest_s)
+        return Block("plain", self._start, ends[-1], parts, _waited(self._queued), threads_queue_s=self._longest_s())
+
+    def _longest_s(self) -> float | None:
+        """What the thread that computes beside this one and waited longest has waited for a core in this block.
+
+        They are looked for when a block has ended, those that a first step has started, too: it takes a while.
+        """
+        if not self.computes or torch.get_num_threads() == 1:
+            return None
+        before, self._threads = self._threads, _threads_waited_s(computing_threads())
+        return max((now_s - before.get(number, 0.0) for number, now_s in self._threads.items()), default=None)
 
 
 @dataclass
@@ -112,6 +123,12 @@ class CudaClock:
         seconds = [before.elapsed_time(after) / 1e3 for before, after in pairwise(events)]
         parts = _parts([name for name, _ in self._events], seconds)
         return Block("plain", self._start, end, parts, _waited(self._queued))
+
+
+def _threads_waited_s(threads: Iterable[int]) -> dict[int, float]:
+    """Seconds that each of these threads of this process has waited for a core, by its number."""
+    times = {number: scheduled_s(f"self/task/{number}") for number in threads}
+    return {number: found[1] for number, found in times.items() if found is not None}
 
 
 _push: Callable[[str], object] = nvtx.range_push

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -37,6 +37,7 @@ def wait_until(moment_s: float) -> float:
 class EmulatedDevice(HostClock):
     """The clock of a trial's steps and the steps themselves: load, exchange (waiting for other ranks), forward."""
 
+    computes: ClassVar[bool] = False
     step_s: float = 0.0
     feed: Callable[[], Batch] | None = None
     in_line: bool = False

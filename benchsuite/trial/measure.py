@@ -172,6 +172,12 @@ def emulated_blocks(stepper: Stepper, feed: Feed, device: EmulatedDevice, plan: 
     return blocks
 
 
+def rest_of_epoch(stepper: Stepper, feed: Feed, device: EmulatedDevice, steps: int) -> Block:
+    """The steps after those that count, to the end of an epoch: its last ones find in the queue what was read before."""
+    stepper.heart.more(steps)
+    return replace(loader_block(stepper, feed, 0, steps, device.next_batch), kind="rest")
+
+
 def _utilization(ceiling: Block, loader: Block) -> float:
     """A first impression for the progress display, of this rank alone."""
     return float(np.mean(ceiling.step_s()) / np.mean(loader.step_s()))

@@ -125,7 +125,7 @@ def files_read(spec: TrialSpec, dataset: Dataset, pairs: int = 0) -> list[Path]:
     Each reader takes the first samples of its lane of the first epoch, and of later ones when it has seen all.
     """
     form = storage.format_of(dataset.manifest.format)
-    if form.files_of is None or spec.data.loader == "dali":
+    if form.files_of is None or spec.data.loader == "dali" or spec.measure.epochs is not None:
         return dataset.data_files()
     count, lanes = len(dataset.index), spec.data_ranks * spec.data.readers
     _, samples = reader_samples(spec, pairs)

@@ -23,7 +23,7 @@ from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.counters import Counters
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
-from benchsuite.trial.measure import barrier, emulated_blocks, interleaved_blocks, plain_block, reconciled
+from benchsuite.trial.measure import barrier, emulated_blocks, interleaved_blocks, plain_block, reconciled, rest_of_epoch
 from benchsuite.trial.setup import bind, build, join, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload
@@ -177,7 +177,11 @@ def _measure(
         return feed.bucket.interface() if feed.bucket else mount_io(placed.folder) if placed.folder else None
 
     if isinstance(device, EmulatedDevice):
-        return reconciled(feed, counter, lambda: emulated_blocks(stepper, feed, device, plan))
+        blocks, reads = reconciled(feed, counter, lambda: emulated_blocks(stepper, feed, device, plan))
+        rest = len(feed.dataset.index) // spec.global_batch - 1 - plan.total_loader_steps
+        if spec.measure.epochs is not None and rest > 0:
+            blocks.append(rest_of_epoch(stepper, feed, device, rest))
+        return blocks, reads
     extra = extra_pairs(spec, len(feed.dataset.index))
 
     def prepare_more() -> None:

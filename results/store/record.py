@@ -130,7 +130,7 @@ class TrialFigures(RequestFigures):
     )
     au: float | None = Field(None, description="step time with its input in memory / step time; never clipped")
     au_error: float | None = Field(
-        None, description="au may be so far off: half of a 95 % interval, by the spread of the steps that give it"
+        None, description="au may be this far off, or more: half of a 95 % interval, by the spread of single steps"
     )
     au_mlperf: float | None = Field(
         None,
@@ -150,7 +150,9 @@ class TrialFigures(RequestFigures):
     input_stall_fraction: float | None = Field(None, description="share of the step spent waiting for input")
     cpu_contention_fraction: float | None = Field(None, description="share of the step runnable but not running")
     threads_contention_fraction: float | None = Field(
-        None, description="the same of the thread that computes beside the main one and waits longest for a core"
+        None,
+        description="share of the step for which the thread that waits longest, of those that compute beside the main "
+        "one, is runnable but not running; null of one thread, on CUDA and in watched loops",
     )
     io_bytes_per_s: float | None = Field(
         None, description="stored bytes consumed, all ranks, at the rate of samples_per_s"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 from benchsuite.analysis.caveats import caveats
 from benchsuite.analysis.metrics import (
@@ -192,12 +193,12 @@ def test_a_queue_that_is_empty_loses_nothing():
         assert windows([made_result(blocks=blocks)], "loader")[0].lasting == pytest.approx(lasting)
 
 
-def test_noise_is_two_standard_errors_of_the_mean_turn_of_readers():
+def test_noise_is_students_interval_of_the_mean_turn_of_readers():
     blocks = [made_block("loader", 10.0 * n, {"load": 0.0, "forward": 0.04}) for n in range(2)]
     assert noise_of_steps([made_result(blocks=blocks)]) == pytest.approx(0.0)
     parts = {"load": [0.0, 0.02, 0.0, 0.02], "forward": [0.04] * 4}
     noisy, in_turn = ([replace(block, parts=parts, readers=readers) for block in blocks] for readers in (1, 2))
-    alone = 2 * np.std([0.04, 0.06] * 4, ddof=1) / 0.05 / 8**0.5
+    alone = student.ppf(0.975, 7) * np.std([0.04, 0.06] * 4, ddof=1) / 0.05 / 8**0.5
     assert noise_of_steps([made_result(blocks=noisy)]) == pytest.approx(alone)
     assert noise_of_steps([made_result(blocks=in_turn)]) == pytest.approx(0.0)
 
@@ -208,7 +209,10 @@ def test_the_error_of_utilization_is_of_the_steps_on_both_sides_of_it():
     alone = {"forward": [0.039, 0.041, 0.039, 0.041]}
     blocks = [replace(made_block("ceiling", 0.0, {"forward": 0.04}), parts=alone)]
     blocks += [replace(made_block("loader", 1.0, {"load": 0.0, "forward": 0.04}), parts=loads)]
-    a, b = (2 * np.std(steps, ddof=1) / np.mean(steps) / 2 for steps in ([0.04, 0.06] * 2, [0.039, 0.041] * 2))
+    a, b = (
+        student.ppf(0.975, 3) * np.std(steps, ddof=1) / np.mean(steps) / 2
+        for steps in ([0.04, 0.06] * 2, [0.039, 0.041] * 2)
+    )
     result = [made_result(blocks=blocks)]
     assert utilization_error(result, 0.8, known=False) == pytest.approx(0.8 * np.hypot(a, b))
     assert utilization_error(result, 0.8, known=True) == pytest.approx(0.8 * a)

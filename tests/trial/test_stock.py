@@ -125,12 +125,15 @@ def test_an_own_reader_that_is_not_there_is_told(dataset_root: Path, tmp_path: P
         ("class Reader\n", r"mine\.py cannot be read: expected ':'"),
         ("from json import JSONDecoder as Reader\n", None),
         ("from json import *\n", None),
+        ("\ufeffclass Reader: pass\n", None),
+        ("# coding: latin-1\nReader = 'ä'\n", None),
+        ("def make():\n    global Reader\n    Reader = 1\nmake()\n", None),
     ],
 )
 def test_a_name_that_is_not_in_the_file_is_told_before_anything_runs(
     dataset_root: Path, tmp_path: Path, text: str, said: str | None
 ) -> None:
-    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "mine.py").write_bytes(text.encode("latin-1" if "latin" in text else "utf-8"))
     asked = spec(dataset_root, reader=f"{tmp_path / 'mine.py'}:Reader")
     if said is None:
         assert plan_trial(asked).spec.data.reader == asked["data"]["reader"]

@@ -130,7 +130,8 @@ def _caveats(series: Series) -> tuple[str, ...]:
 
 def _contention(rows: Mapping[int, Mapping[str, Any]]) -> Sequence[str]:
     """Say that computation waited for cores: it grows with the ranks that share them, by no law that is modelled."""
-    waited = {ranks: figure(row, "cpu_contention_fraction") or 0.0 for ranks, row in rows.items()}
+    kept = ("cpu_contention_fraction", "threads_contention_fraction")
+    waited = {ranks: max(figure(row, name) or 0.0 for name in kept) for ranks, row in rows.items()}
     most = max(waited, key=lambda ranks: waited[ranks], default=0)
     if not most or waited[most] < CONTENDED:
         return ()
