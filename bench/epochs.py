@@ -20,8 +20,8 @@ from benchsuite.storage.loaders.stock import StockLoader
 from benchsuite.storage.observe.page_cache import evict
 from benchsuite.workloads.facts import FACTS
 
-FORMATS = ("files", "hdf5", "lmdb", "mds", "webdataset", "tfrecord", "parquet", "tokens")
-WANTED = {form: (0.25, 0.5, 0.8, 0.95) for form in FORMATS} | {"tokens": (0.25,)}
+FORMATS = ("files", "hdf5", "lmdb", "webdataset", "tfrecord", "parquet", "tokens")
+WANTED = dict.fromkeys(FORMATS, (0.25, 0.5, 0.8, 0.95)) | {"tokens": (0.25,)}
 """Utilizations; the first batch of tokens has the kernel read the whole file ahead, whatever a step takes."""
 NEAR, MOST_TRIES = 0.015, 6
 """The truth is made by a step of the length that gives it: it is searched for, as readers' pace varies."""

@@ -23,7 +23,14 @@ from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.counters import Counters
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
-from benchsuite.trial.measure import barrier, emulated_blocks, interleaved_blocks, plain_block, reconciled, rest_of_epoch
+from benchsuite.trial.measure import (
+    barrier,
+    emulated_blocks,
+    interleaved_blocks,
+    plain_block,
+    reconciled,
+    rest_of_epoch,
+)
 from benchsuite.trial.setup import bind, build, join, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload

@@ -127,6 +127,12 @@ def test_an_epoch_begins_with_the_start_of_its_readers() -> None:
     assert as_any["au_epoch"] == pytest.approx(0.2)
 
 
+def test_an_epoch_that_was_taken_to_its_end_needs_no_estimate() -> None:
+    spec = made_spec(batch_size=10, data={"format": "files"}, measure={"epochs": 1})
+    found = epoch_figures(spec, VALUES | {"first_batch_s": 5.0}, MANIFEST, ENVIRONMENT, None, taken=0.3)
+    assert (found["au_epoch"], found["au_epoch_rule"]) == (0.3, "epoch")
+
+
 def test_noise_of_steps_is_in_the_error_of_a_window_and_not_of_an_epoch() -> None:
     found = [
         epoch_figures(made_spec(data={"format": "files"}, measure=measure), VALUES, MANIFEST, {}, None, noise=0.1)

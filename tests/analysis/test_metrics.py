@@ -18,6 +18,7 @@ from benchsuite.analysis.metrics import (
     step_figures,
     utilization,
     utilization_error,
+    whole_epoch_utilization,
     windows,
 )
 from benchsuite.contract.rank_samples import Block, RankSamples
@@ -201,6 +202,17 @@ def test_noise_is_students_interval_of_the_mean_turn_of_readers():
     alone = student.ppf(0.975, 7) * np.std([0.04, 0.06] * 4, ddof=1) / 0.05 / 8**0.5
     assert noise_of_steps([made_result(blocks=noisy)]) == pytest.approx(alone)
     assert noise_of_steps([made_result(blocks=in_turn)]) == pytest.approx(0.0)
+
+
+def test_the_utilization_of_an_epoch_that_was_taken_to_its_end():
+    """Six steps of 40 ms after a first batch and its own step; the last ones found theirs in the queue."""
+    counted = made_block("loader", 0.0, {"load": 0.06, "forward": 0.04}, steps=2, uncounted_step_s=[0.04, 0.08])
+    rest = replace(made_block("loader", 1.0, {"load": 0.0, "forward": 0.04}, steps=2), kind="rest")
+    whole = [made_result(blocks=[counted, rest], first_batch_s=0.5)]
+    assert whole_epoch_utilization(whole, 0.04) == pytest.approx(7 * 0.04 / (0.5 + 0.04 + 0.12 + 0.2 + 0.08))
+    assert whole_epoch_utilization(whole, None) is None, "a step of no known time"
+    assert whole_epoch_utilization([made_result(blocks=[counted], first_batch_s=0.5)], 0.04) is None
+    assert figures(made_spec(), whole)["samples_per_s"] == pytest.approx(8 / 0.2), "only steps that count"
 
 
 def test_the_error_of_utilization_is_of_the_steps_on_both_sides_of_it():

@@ -200,12 +200,16 @@ THREADS_WAIT = {"input_stall_fraction": 0.1, "load_s": 0.008, "threads_contentio
 @pytest.mark.parametrize(
     ("about", "busy", "help_"),
     [
-        (Setting(1, 1, 2, threads=2), 0.4, "threads_per_rank: 1 (2 threads share 2 cores, and readers keep 0.4 busy), "),
-        (Setting(2, 3, 16, 8), 0.9, "threads_per_rank: 5 (16 threads share 16 cores, and readers keep 5.4 busy), "),
-        (Setting(1, 12, 16, 16), 0.1, "threads_per_rank: 14 (16 threads share 16 cores, and readers keep 1.2 busy), "),
-        (Setting(1, 0, 4, 6), 0.0, "threads_per_rank: 4 (6 threads share 4 cores), "),
+        (
+            Setting(1, 1, 2, threads=2),
+            0.4,
+            "threads_per_rank: 1 (2 threads share 2 cores, and readers keep 0.4 busy), ",
+        ),
+        (Setting(3, 2, 16, 8), 0.9, "threads_per_rank: 5 (16 threads share 16 cores, and readers keep 5.4 busy), "),
+        (Setting(12, 1, 16, 16), 0.1, "threads_per_rank: 14 (16 threads share 16 cores, and readers keep 1.2 busy), "),
+        (Setting(0, 1, 4, 6), 0.0, "threads_per_rank: 4 (6 threads share 4 cores), "),
         (Setting(1, 1, 4, threads=2), 0.4, "fewer workers or threads, "),
-        (Setting(2, 1, 2, threads=1), 0.4, "fewer workers or threads, "),
+        (Setting(1, 2, 2, threads=1), 0.4, "fewer workers or threads, "),
         (Setting(1, 1, 2), 0.4, "fewer workers or threads, "),
     ],
 )
@@ -234,7 +238,7 @@ def test_more_threads_than_cores_are_named_where_readers_decode():
 
 def test_more_threads_than_cores_are_named_where_nothing_is_read():
     alone = {"step_s_mean": 0.1, "cpu_contention_fraction": 0.2, "threads_contention_fraction": 0.2}
-    found = verdict(alone, Setting(2, 0, 4, threads=4))
+    found = verdict(alone, Setting(0, 2, 4, threads=4))
     assert found is not None and found.bottleneck == "compute" and "its threads wait for cores" in found.evidence
     assert found.remedy == "threads_per_rank: 2 (8 threads share 4 cores), or more cores"
 

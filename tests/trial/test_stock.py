@@ -13,7 +13,7 @@ from benchsuite.grid.expand import expand, load_sweep, plan_trial
 from benchsuite.host.machine import Machine
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import launched
+from benchsuite.runner.single_trial import in_processes, launched
 from benchsuite.storage import FORMATS, STOCK, STOCK_NEEDS, load
 from benchsuite.storage.dataset.manifest import file_digest
 from tests.storage.samples import IMAGE_FORMATS
@@ -110,6 +110,22 @@ def test_a_users_own_reader(run: Run, dataset_root: Path, tmp_path: Path) -> Non
     record = run(spec(dataset_root, reader=reader))
     assert record.status == "ok", record.reason
     assert record.env["reader"] == f"{reader}, {file_digest(tmp_path / 'mine.py')}" and record.figures.au
+
+
+def test_an_epoch_on_an_emulated_device_is_taken_to_its_end(dataset_root: Path) -> None:
+    """Every sample's batch is stepped on once, the first excepted, which is the one in memory."""
+    asked = {**spec(dataset_root, format="files", reader="stock", cache="cold"), "device": "emulated:2ms"}
+    point = plan_trial({**asked, "measure": {"epochs": 1, "warmup_steps": 1, "timeout_s": 120, "ceilings": False}})
+    record, raw = in_processes(point)
+    assert record.status == "ok" and raw is not None, record.reason
+    blocks = raw["ranks"][0]["blocks"]
+    assert [block["kind"] for block in blocks] == ["loader", "loader", "rest"]
+    taken = [len(block["uncounted_step_s"]) + len(block["parts"]["load"]) for block in blocks]
+    assert point.manifest is not None and 1 + sum(taken) == point.manifest.num_samples // 2
+    assert record.figures.au_epoch is not None and record.figures.au_epoch_rule == "epoch"
+    seconds = sum(sum(block["uncounted_step_s"]) + sum(map(sum, block["parts"].values())) for block in blocks)
+    elapsed_s = raw["ranks"][0]["first_batch_s"] + 0.002 + seconds
+    assert record.figures.au_epoch == pytest.approx((1 + sum(taken)) * 0.002 / elapsed_s)
 
 
 def test_an_own_reader_that_is_not_there_is_told(dataset_root: Path, tmp_path: Path) -> None:
