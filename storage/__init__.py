@@ -149,7 +149,7 @@ def _file_problem(reader: str) -> str | None:
         return f"reader {reader}: {path} is no Python file; write path/to/mine.py:READER"
     try:
         text = Path(path).read_bytes()
-        symbols = symtable(text, path, "exec").get_symbols()
+        symbols = symtable(text, path, "exec").get_symbols()  # type: ignore[arg-type]  # bytes, too, as compile() does
     except (OSError, ValueError, SyntaxError) as error:
         return f"reader {reader}: {path} cannot be read: {error}"
     own = {symbol.get_name() for symbol in symbols if symbol.is_assigned()}

@@ -173,7 +173,7 @@ def emulated_blocks(stepper: Stepper, feed: Feed, device: EmulatedDevice, plan: 
 
 
 def rest_of_epoch(stepper: Stepper, feed: Feed, device: EmulatedDevice, steps: int) -> Block:
-    """The steps after those that count, to the end of an epoch: its last ones find in the queue what was read before."""
+    """The steps after those that count, to the end of an epoch; the last ones find their batches in the queue."""
     stepper.heart.more(steps)
     return replace(loader_block(stepper, feed, 0, steps, device.next_batch), kind="rest")
 
