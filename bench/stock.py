@@ -179,7 +179,8 @@ class Records(IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
         mine = self.shards[info.id :: info.num_workers] if info else self.shards
-        found = (each for shard in itertools.cycle(mine) for each in tfrecord_loader(shard, None))
+        orders = (random.sample(mine, len(mine)) for _ in itertools.count())  # as WebDataset's shardshuffle
+        found = (each for order in orders for shard in order for each in tfrecord_loader(shard, None))
         return map(self.transform, shuffle_iterator(found, self.buffer))
 
     def transform(self, found: Any) -> Any:

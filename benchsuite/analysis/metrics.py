@@ -144,11 +144,11 @@ def whole_epoch_utilization(results: Sequence[RankSamples], step_s: float | None
 
     The first batch is taken before the first step that is timed: its own step is added.
     """
-    slowest = results[slowest_rank(results, "loader")]
-    if step_s is None or slowest.first_batch_s is None or not _blocks(slowest, "rest"):
+    if step_s is None or not _blocks(results[0], "rest"):
         return None
+    slowest = results[slowest_rank(results, "loader")]
     steps = [seconds for block in slowest.blocks for seconds in (*block.uncounted_step_s, *block.step_s())]
-    return (len(steps) + 1) * step_s / (slowest.first_batch_s + step_s + sum(steps))
+    return (len(steps) + 1) * step_s / ((slowest.first_batch_s or 0.0) + step_s + sum(steps))
 
 
 def _mean_step_s(blocks: Sequence[Block]) -> float:

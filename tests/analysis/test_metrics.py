@@ -212,6 +212,8 @@ def test_the_utilization_of_an_epoch_that_was_taken_to_its_end():
     assert whole_epoch_utilization(whole, 0.04) == pytest.approx(7 * 0.04 / (0.5 + 0.04 + 0.12 + 0.2 + 0.08))
     assert whole_epoch_utilization(whole, None) is None, "a step of no known time"
     assert whole_epoch_utilization([made_result(blocks=[counted], first_batch_s=0.5)], 0.04) is None
+    plain = [made_result(blocks=[made_block("plain", 0.0, {"forward": 0.04})])]
+    assert whole_epoch_utilization(plain, 0.04) is None, "its input lies in memory"
     assert figures(made_spec(), whole)["samples_per_s"] == pytest.approx(8 / 0.2), "only steps that count"
 
 
