@@ -328,7 +328,8 @@ def of_nodes(root: Path) -> Iterator[Cause]:
         shared = modelled("resnet50", variant="tiny", data=data, **threads)
         yield Cause(f"two threads and a worker on two cores, {form}", ("client_cpu",), partial(trial, shared))
     for form in ("files", "hdf5"):
-        little = partial(in_little_shared_memory, root, spec_of(root, form, batch_size=64, cache="warm"))
+        large = {**spec_of(root, form, reader="stock", cache="warm"), "batch_size": 64}
+        little = partial(in_little_shared_memory, root, large)
         yield Cause(f"4 MB of shared memory, {form}", (SHARED_MEMORY,), little)
     for rate in ("50mbit", "100mbit", "200mbit"):
         linked = modelled("resnet50", variant="tiny", parallelism="ddp", world_size=2, batch_size=2)
