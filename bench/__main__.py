@@ -381,7 +381,7 @@ def print_verdicts(folder: Path) -> None:
     """(n)"""
     print("(n) causes that were made, and what trials and watch say of them")
     found = verdicts.report(folder)
-    told = [one for one in found if one.said not in (None, CANNOT_TELL)]
+    told = [one for one in found if one.said not in (None, CANNOT_TELL, verdicts.SHARED_MEMORY)]
     right = sum(one.said in one.cause.expected for one in told)
     abstained = sum(one.said == CANNOT_TELL for one in found)
     print("\n".join(verdicts.matrix(found)))

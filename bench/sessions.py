@@ -68,7 +68,7 @@ class Pinned:
 '''
 KEPT = "kept"
 TMPFS = ("never", "always")
-"""Folders that are file systems in memory, by whether their pages are huge: of 2 MiB, or of 4 KiB each."""
+"""Folders that are file systems in memory, by whether their pages are huge: of 4 KiB each, or of 2 MiB."""
 REUSED = "glibc.malloc.mmap_max=0:glibc.malloc.top_pad=268435456:glibc.malloc.trim_threshold=4294967296"
 
 

@@ -107,13 +107,15 @@ def epoch_figures(
 
     `taken`: the utilization of an epoch that was taken to its end, which so needs no estimate.
     """
+    if taken is not None and spec.data.cache == "cold":
+        return {"au_epoch": taken, "au_epoch_error": None, "au_epoch_rule": "epoch"}
     window = cold_window(spec, values, manifest, environment, ahead_kb)
     if window is None:
         return {}
     estimate = over_epoch(replace(window, noise=noise))
     whole = spec.measure.epochs is not None
     return {
-        "au_epoch": taken if taken is not None else _from_its_start(estimate.au, spec, values, manifest),
+        "au_epoch": _from_its_start(estimate.au, spec, values, manifest),
         "au_epoch_error": None if whole else estimate.error,  # repeats tell how much epochs differ
         "au_epoch_rule": "epoch" if whole else "stream" if mixes(spec.data) else "window",
     }

@@ -332,8 +332,9 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
     if _waits_for_cores(figures) < lost / 2:
         said = f"{evidence}; the step loses {lost:.0%} more beside its readers, and does not wait for a core meanwhile"
         return Judgement("mixed", said, PROFILE)
-    fewer = _fewer_threads(figures, setting) or "fewer workers or threads"
-    help_ = f"{fewer}, more cores a rank, or data that need no decoding"
+    fewer = _fewer_threads(figures, setting)
+    fitting = f"{fewer}, more cores a rank" if fewer else "more cores a rank, fewer workers or threads"
+    help_ = f"{fitting}, or data that need no decoding"
     return Judgement("client_cpu", f"{evidence}; readers take cores from the computation", help_)
 
 
@@ -521,8 +522,9 @@ def _leaves_cores(figures: Mapping[str, Any], setting: Setting) -> bool:
 def _more_readers(figures: Mapping[str, Any], setting: Setting) -> str:
     """What helps readers that compute too slowly."""
     if _lacks_cores(figures):
-        fewer = _fewer_threads(figures, setting) or "fewer threads"
-        return f"{fewer}, or more cores a rank: the loop itself waits for a core"
+        fewer = _fewer_threads(figures, setting)
+        fitting = f"{fewer}, or more cores a rank" if fewer else "more cores a rank, or fewer threads"
+        return f"{fitting}: the loop itself waits for a core"
     if not _leaves_cores(figures, setting):
         return "data that cost less to decode, decoding on the GPU (dali), or more cores a rank"
     if not setting.num_workers or not setting.cores:

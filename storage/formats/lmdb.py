@@ -1,8 +1,8 @@
 """Format `lmdb`: one memory-mapped B-tree, read by any number of threads and processes without locks.
 
 Keys are `<row, ten digits>/<field>`, in order; values are encoded images, labels in digits, and .npy contents. The
-library's lookup touches every page of a value, so all of it has come from storage by then; readers that use memory
-again get the mapped pages themselves, without a copy. Read-ahead is turned off, as the library advises, where values
+library's lookup touches every page of a value, so all of it has come from storage by then; readers copy it from there.
+Read-ahead is turned off, as the library advises, where values
 are small: it would fetch around each what nobody asked for, and what was read cold could not be told. Instead
 `data.mdb.idx` says where each value lies, and the kernel is asked for exactly that, a sample ahead of its use.
 """

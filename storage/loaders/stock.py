@@ -1,7 +1,7 @@
 """Reader `stock`: PyTorch's DataLoader with its default collate over a dataset as users of a format's library write it.
 
 Each worker reads the same share of every epoch as one of our own readers does. Libraries do not say how long they read
-and decode, so the kernel is asked: of each sample's time, what the worker's thread computed in user mode is preparing;
+and decode, so the kernel is asked: of each batch's time, what the worker's thread computed in user mode is preparing;
 the rest, without the wait for a core, is fetching: waiting for storage, and the kernel's copying.
 """
 

@@ -1,4 +1,7 @@
-"""Format `webdataset` by the webdataset library: shards, `shuffle`, `decode`; in a bucket by `pipe:aws s3 cp`."""
+"""Format `webdataset` by the webdataset library: shards, `shuffle`, `decode`; in a bucket by `pipe:aws s3 cp`.
+
+Batches are made by torch's DataLoader, which the library's WebLoader wraps: a loop with that gave the same rates.
+"""
 
 import os
 import random

@@ -130,7 +130,11 @@ def test_an_epoch_begins_with_the_start_of_its_readers() -> None:
 def test_an_epoch_that_was_taken_to_its_end_needs_no_estimate() -> None:
     spec = made_spec(batch_size=10, data={"format": "files"}, measure={"epochs": 1})
     found = epoch_figures(spec, VALUES | {"first_batch_s": 5.0}, MANIFEST, ENVIRONMENT, None, taken=0.3)
-    assert (found["au_epoch"], found["au_epoch_rule"]) == (0.3, "epoch")
+    assert found == {"au_epoch": 0.3, "au_epoch_error": None, "au_epoch_rule": "epoch"}
+    untold = VALUES | {"decode_s_per_sample": None}
+    assert epoch_figures(spec, untold, MANIFEST, ENVIRONMENT, None, taken=0.3) == found
+    warm = made_spec(data={"format": "files", "cache": "warm"}, measure={"epochs": 1})
+    assert epoch_figures(warm, VALUES, MANIFEST, ENVIRONMENT, None, taken=0.3) == {}
 
 
 def test_noise_of_steps_is_in_the_error_of_a_window_and_not_of_an_epoch() -> None:

@@ -204,9 +204,9 @@ THREADS_WAIT = {"input_stall_fraction": 0.1, "load_s": 0.008, "threads_contentio
         (Setting(3, 2, 16, 8), 0.9, "threads_per_rank: 5 (16 threads share 16 cores, and readers keep 5.4 busy), "),
         (Setting(12, 1, 16, 16), 0.1, "threads_per_rank: 14 (16 threads share 16 cores, and readers keep 1.2 busy), "),
         (Setting(0, 1, 4, 6), 0.0, "threads_per_rank: 4 (6 threads share 4 cores), "),
-        (Setting(1, 1, 4, threads=2), 0.4, "fewer workers or threads, "),
-        (Setting(1, 2, 2, threads=1), 0.4, "fewer workers or threads, "),
-        (Setting(1, 1, 2), 0.4, "fewer workers or threads, "),
+        (Setting(1, 1, 4, threads=2), 0.4, "more cores a rank, fewer workers or threads, "),
+        (Setting(1, 2, 2, threads=1), 0.4, "more cores a rank, fewer workers or threads, "),
+        (Setting(1, 1, 2), 0.4, "more cores a rank, fewer workers or threads, "),
     ],
 )
 def test_threads_that_share_their_cores_with_readers_are_named(about: Setting, busy: float, help_: str):
