@@ -65,7 +65,7 @@ def number(row: Row, name: str, scale: float = 1.0, digits: int = 2) -> str:
     text = f"{value * scale:.{digits}f}"
     low: Any = row.get(f"{name}_min")
     high: Any = row.get(f"{name}_max")
-    if is_missing(low) or is_missing(high) or row.get("repeats", 1) < 2:
+    if is_missing(low) or is_missing(high) or (low == high and row.get("repeats", 1) < 2):
         return text
     return f"{text} ±{max(high - value, value - low) * scale:.{digits}f}"
 

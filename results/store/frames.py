@@ -113,7 +113,8 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
     """Median over the ok repeats of each point and session, in the order of the sweep.
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats or six
-    sessions on, which reaches over what other sessions of the point gave: repeats of one session agree too well.
+    sessions on. The interval, or where there is none the range, reaches over what other sessions of the point gave:
+    repeats of one session agree too well.
     The step's parts are those of the repeat with the median step, of an even number the means of the middle two, so
     that the parts add up to the median. The verdict is the one that most repeats have, `bottleneck_repeats` of them;
     its evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats,
@@ -157,7 +158,10 @@ def _point(repeats: list[Row], numeric: list[str]) -> Row:
 
 
 def _widen_over_sessions(points: list[Row], numeric: list[str]) -> None:
-    """Have intervals reach over the medians of a point's sessions; from six sessions on over the interval of theirs."""
+    """Have intervals reach over the medians of a point's sessions; from six sessions on over the interval of theirs.
+
+    Ranges do so where there is no interval.
+    """
     groups: dict[str, list[Row]] = {}
     for point in points:
         groups.setdefault(point["point_id"], []).append(point)
@@ -171,6 +175,9 @@ def _widen_over_sessions(points: list[Row], numeric: list[str]) -> None:
                 if enough or known:
                     known += [end for end in ends if end is not None]
                     point[f"{name}_low"], point[f"{name}_high"] = min(known), max(known)
+                elif _known(point[f"{name}_min"]):
+                    of_all = [point[f"{name}_min"], point[f"{name}_max"], *medians]
+                    point[f"{name}_min"], point[f"{name}_max"] = min(of_all), max(of_all)
 
 
 def _agreeing(repeats: list[Row]) -> list[Row]:

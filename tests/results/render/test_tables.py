@@ -72,11 +72,15 @@ def test_number_scales_and_rounds():
     assert number({"step_s_mean": 0.03217}, "step_s_mean", 1e3, 1) == "32.2"
 
 
+@pytest.mark.parametrize(("low", "repeats", "text"), [(0.5, 1, "0.50"), (0.4, 1, "0.50 ±0.10"), (0.5, 3, "0.50 ±0.00")])
+def test_a_single_repeat_has_a_distance_where_other_sessions_give_one(low: float, repeats: int, text: str):
+    assert number({"au": 0.5, "au_min": low, "au_max": 0.5, "repeats": repeats}, "au") == text
+
+
 def test_number_shows_how_far_repeats_spread():
     row = {"au": 0.5, "au_min": 0.4, "au_max": 0.52, "repeats": 3}
     assert number(row, "au").startswith("0.50 ")
     assert "0.10" in number(row, "au") or "0.40" in number(row, "au")
-    assert number(row | {"repeats": 1}, "au") == "0.50"
     assert number(row | {"au_min": None}, "au") == "0.50"
 
 

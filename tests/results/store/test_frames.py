@@ -135,6 +135,22 @@ def test_intervals_reach_over_the_sessions_of_a_point(tmp_path: Path):
     assert points.loc["third", ["samples_per_s_low", "samples_per_s_high"]].tolist() == [90, 104]
 
 
+def test_ranges_of_few_repeats_reach_over_the_sessions_of_a_point(tmp_path: Path):
+    rates = {"first": [100.0, 101, 104], "second": [90.0, 91, 92], "third": []}
+    records = [
+        made_record(number, session=session, trial_id=f"{session}.{number}", figures={"samples_per_s": rate})
+        for session, found in rates.items()
+        for number, rate in enumerate(found)
+    ]
+    records.append(made_record(9, session="third", trial_id="third.0", status="timeout", reason="late", figures={}))
+    points = by_point(tmp_path, records).set_index("session")
+    ranges = points[["samples_per_s_min", "samples_per_s", "samples_per_s_max"]]
+    assert ranges.loc["first"].tolist() == [91, 101, 104]
+    assert ranges.loc["second"].tolist() == [90, 91, 101]
+    assert ranges.loc["third"].isna().all()
+    assert points["samples_per_s_low"].isna().all() and not points["unstable"].any()
+
+
 @pytest.mark.parametrize(("sessions", "ends"), [(2, None), (5, None), (6, (100.0, 105.0)), (9, (101.0, 107.0))])
 def test_sessions_of_a_single_repeat_have_an_interval_from_six_on(
     tmp_path: Path, sessions: int, ends: tuple[float, float] | None
