@@ -28,7 +28,7 @@ NEAR, MOST_TRIES = 0.015, 6
 RATE_BYTES_PER_S = 15_000_000
 WINDOW_STEPS, REPEATS = 24, 2
 GOAL = 0.02
-DATA: dict[str, Any] = {"reader": "stock", "num_workers": 2, "prefetch_factor": 2}
+DATA: dict[str, Any] = {"reader": "stock", "num_workers": 2, "prefetch_factor": 2, "shuffle_buffer": 16}
 
 
 class Epoch(NamedTuple):
@@ -37,8 +37,6 @@ class Epoch(NamedTuple):
     workload: str
     samples: int
     batch: int
-    buffer: int = 16
-    """Samples that a stream's shuffle buffer holds."""
 
     @property
     def steps(self) -> int:
@@ -47,10 +45,6 @@ class Epoch(NamedTuple):
     @property
     def params(self) -> dict[str, int]:
         return dict(FACTS[self.workload].variants["reference"].sample)
-
-    @property
-    def data(self) -> dict[str, Any]:
-        return DATA | {"shuffle_buffer": self.buffer}
 
 
 PHOTOGRAPHS, WINDOWS = Epoch("resnet50", 2400, 16), Epoch("gpt_neox", 64_000, 400)
@@ -76,7 +70,7 @@ def true_au(root: Path, form: str, step_s: float) -> tuple[float, float]:
     dataset, epoch = open_dataset(root / form), epoch_of(form)
     evict(dataset.data_files())
     kind = load(KINDS, FACTS[epoch.workload].kind)
-    reading = LoaderInput(dataset, DataSpec(**epoch.data), kind, epoch.params, epoch.batch, 0, 1, 0)
+    reading = LoaderInput(dataset, DataSpec(**DATA), kind, epoch.params, epoch.batch, 0, 1, 0)
     with throttled(root, RATE_BYTES_PER_S):
         began = end = time.perf_counter()
         loader = StockLoader(reading)
@@ -115,7 +109,7 @@ def measured(root: Path, form: str, step_s: float, **measure: int) -> TrialFigur
             "variant": "reference",
             "device": f"emulated:{step_s * 1e3:.3f}ms",
             "batch_size": epoch.batch,
-            "data": {"root": str(root / form), "format": form, "cache": "cold", **epoch.data},
+            "data": {"root": str(root / form), "format": form, "cache": "cold", **DATA},
             "measure": {"warmup_steps": 1, "ceilings": False, "timeout_s": 300, **measure},
         }
     )
