@@ -1,4 +1,4 @@
-"""A format, a loader, a workload, a launcher and an engine of someone else pass our suites, and run in a sweep."""
+"""A format, a stock reader, a loader, a workload, a launcher and an engine of someone else pass our suites, and run."""
 
 import json
 import os
@@ -11,15 +11,27 @@ import yaml
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage import STOCK, STOCK_GROUP, load
+from benchsuite.storage.stock.reader import Stock
 from tests.helpers.launchers import LauncherConformance
 from tests.plugins.conftest import FOLDERS
 from tests.storage.conformance import FormatConformance
+from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import LoaderConformance
+from tests.storage.samples import check_stock_fields
 
 
 class TestZip(FormatConformance):
     name = "zip"
     kinds = ("image",)  # said here, since a format of someone else cannot be asked before its tests run
+
+
+def test_its_stock_reader_gives_what_was_stored(made: Made) -> None:
+    dataset = made("zip", "image", {})
+    stock: Stock = load(STOCK, "zip", STOCK_GROUP)
+    assert stock.by_row is not None
+    opened = stock.by_row(dataset)
+    check_stock_fields({dataset.key(row): opened[row] for row in range(26)}, "image", 26)
 
 
 class TestChannelsLast(LoaderConformance):
@@ -76,14 +88,15 @@ def test_a_sweep_of_someone_elses_everything(ran: Callable[..., str], tmp_path: 
     data = {"root": str(tmp_path), "format": "zip", "loader": "channels_last", "num_workers": 1}
     base = {"workload": "linear", "variant": "tiny", "batch_size": 4, "parallelism": "ddp", "world_size": 2}
     base |= {"data": data}
-    (tmp_path / "s.yaml").write_text(
-        yaml.safe_dump({"base": {**base, "measure": {"steps": 4, "warmup_steps": 1, "repeats": 1, "ceilings": False}}})
-    )
+    measure = {"steps": 4, "warmup_steps": 1, "repeats": 1, "ceilings": False}
+    grid = {"data.loader": ["channels_last", "torch"]}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump({"base": {**base, "measure": measure}, "grid": grid}))
     ran("sweep", "s.yaml", "--store", "store", "--launcher", "env")
-    (record,) = [record for record in ResultsStore(tmp_path / "store").latest() if record.kind == "trial"]
-    assert (record.status, record.env["launcher"]) == ("ok", "env")
-    assert (record.spec["workload"], record.spec["data"]["format"], record.spec["data"]["loader"]) == (
-        "linear",
-        "zip",
-        "channels_last",
-    )
+    found = [record for record in ResultsStore(tmp_path / "store").latest() if record.kind == "trial"]
+    assert {(record.status, record.env["launcher"], record.spec["workload"]) for record in found} == {
+        ("ok", "env", "linear")
+    }
+    read = {
+        record.spec["data"]["loader"]: (record.spec["data"]["reader"], record.env.get("reader")) for record in found
+    }
+    assert read == {"torch": ("stock", "zipfile"), "channels_last": ("tuned", None)}
