@@ -185,19 +185,31 @@ def quota(cores: float) -> Iterator[None]:
 
 
 @contextmanager
-def crowd() -> Iterator[None]:
-    """Processes of others that keep every core busy."""
-    code = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
-    cores = sorted(os.sched_getaffinity(0))
+def of_others(*commands: list[str]) -> Iterator[None]:
+    """Run processes of others, which are nobody's children here."""
     starts = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
-    command = [sys.executable, "-c", starts, sys.executable, "-c", code]
-    found = [int(subprocess.check_output([*command, str(core)])) for core in cores]  # nobody's children here
+    found = [int(subprocess.check_output([sys.executable, "-c", starts, *command])) for command in commands]
     try:
         time.sleep(0.5)
         yield
     finally:
         for process in found:
             os.kill(process, 9)
+
+
+def crowd() -> Any:
+    """Processes of others that keep every core busy."""
+    code = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile True: pass"
+    cores = sorted(os.sched_getaffinity(0))
+    return of_others(*([sys.executable, "-c", code, str(core)] for core in cores))
+
+
+def reads(root: Path) -> Any:
+    """A process of others that reads from the disk all the time, past the page cache and under our limits."""
+    file = root / "of_others"
+    file.write_bytes(bytes(1 << 26))
+    again = 'while dd if="$0" of=/dev/null bs=256k iflag=direct 2> /dev/null; do :; done'
+    return of_others(["sh", "-c", again, str(file)])
 
 
 def apart(root: Path, spec: Mapping[str, Any], namespace: str, prepare: str) -> TrialRecord:
@@ -345,6 +357,10 @@ def of_nodes(root: Path) -> Iterator[Cause]:
     beside += [modelled("resnet50", variant="tiny"), spec_of(root, "hdf5", "cpu", reader="stock", cache="warm")]
     for number, spec in enumerate(beside):
         yield Cause(f"others on every core, {number}", (CANNOT_TELL,), partial(trial, spec, crowd))
+    shared_disk = (partial(throttled, root, 6_000_000), partial(reads, root))
+    for form in FORMATS:
+        cold = spec_of(root, form, reader="stock", cache="cold")
+        yield Cause(f"others read the disk, {form}", (CANNOT_TELL,), partial(trial, cold, *shared_disk))
 
 
 def of_loops(root: Path) -> Iterator[Cause]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from benchsuite.analysis.byte_reconciliation import NOISE_BYTES
 from benchsuite.analysis.metrics import MIN_WARM_RESIDENT, loop_figures, overhead
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.host.interference import foreign_load
@@ -41,8 +42,11 @@ MAX_OVERHEAD = 0.05
 MAX_SHARE = 1.005
 """The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much,
 which is printed as 100 %."""
+OTHERS_SHARE = 0.20
+"""Others who read so much of what a disk gives may be why its readers wait."""
 HAND_OVER = "larger batches, fewer and larger tensors a batch, or a longer queue (prefetch_factor)"
 AGAIN = "measure again on idle cores: this says nothing of the job itself"
+ALONE = "measure again while nothing else reads from this disk: this says nothing of the job itself"
 PROFILE = "a profile of the step: memory, PCIe or the clock may be what is shared"
 
 
@@ -308,11 +312,24 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     found = (_seen_readers if seen else _telling_readers)(figures, setting, evidence)
     if found.bottleneck == CANNOT_TELL:
         return found
+    if found.bottleneck in ("storage", "mixed") and (others := _others_read(figures)):
+        return Judgement(CANNOT_TELL, f"{evidence}; {others}", ALONE)
     if found.bottleneck == "preprocessing" and _lacks_cores(figures):
         found = found._replace(bottleneck="client_cpu")
     if setting.num_workers and refill > REFILL_SHARE:
         return found._replace(remedy="workers that stay from pass to pass (persistent_workers=True)")
     return found
+
+
+def _others_read(figures: Mapping[str, Any]) -> str | None:
+    """What others read from the loop's disk meanwhile; None where that is little, or cannot be told."""
+    names = ("mount_counter", "process_storage_bytes", "mount_read_bytes")
+    counter, own, read = (figures.get(name) for name in names)
+    if own is None or read is None or not str(counter).startswith("diskstats"):
+        return None
+    if read - own < max(OTHERS_SHARE * read, NOISE_BYTES):
+        return None
+    return f"others read {(read - own) / 1e6:.3g} of the {read / 1e6:.3g} MB that the disk gave meanwhile"
 
 
 def _lacks_cores(figures: Mapping[str, Any]) -> bool:

@@ -310,6 +310,38 @@ def test_readers_that_wait_for_a_core_do_not_blame_the_storage():
     assert name(**PINNED | {"io_bytes_per_s": 90e6}) == "storage", "it gives what it can"
 
 
+DISK: dict[str, Any] = {
+    "mount_counter": "diskstats sda",
+    "mount_read_bytes": 100_000_000,
+    "process_storage_bytes": 70_000_000,
+}
+
+
+@pytest.mark.parametrize("decode_s", [0.001, 0.009])  # storage, and mixed
+def test_beside_others_who_read_from_the_disk_it_is_not_blamed(decode_s: float):
+    found = verdict(HELD | DISK | {"decode_s_per_sample": decode_s})
+    assert found is not None and found.bottleneck == "cannot_tell"
+    assert found.evidence.endswith("; others read 30 of the 100 MB that the disk gave meanwhile")
+    assert found.remedy == "measure again while nothing else reads from this disk: this says nothing of the job itself"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"process_storage_bytes": 85_000_000}, "storage"),
+        ({"process_storage_bytes": 130_000_000}, "storage"),
+        ({"mount_read_bytes": 5_000_000, "process_storage_bytes": 2_000_000}, "storage"),  # what a system reads anyway
+        ({"process_storage_bytes": None}, "storage"),
+        ({"mount_read_bytes": None}, "storage"),
+        ({"mount_counter": "net eth0"}, "storage"),  # by which gradients come, too
+        ({"read_s_per_sample": 0.001, "decode_s_per_sample": 0.009}, "preprocessing"),
+        (KEEPS_UP, "compute"),
+    ],
+)
+def test_others_who_read_little_or_whom_nothing_waits_for_change_no_verdict(changes: dict[str, Any], expected: str):
+    assert name(**DISK | changes) == expected
+
+
 CROWD = "other processes kept 0.5 of 1 cores busy"
 
 
