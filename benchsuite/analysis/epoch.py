@@ -19,7 +19,7 @@ takes grows with them.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ MAX_STREAM_ERROR = 0.02
 """What reading ahead may make of the utilization of a stream's window without a caveat."""
 MAX_KEPT_SHARE = 0.8
 """Share of a node's memory: a larger dataset does not stay in it through an epoch."""
+FEW_WAITS = 0.01
+"""Share of a window's time for which its steps wait: below it none is said to have waited."""
+RULE_OF_THREE = 3
+"""Where none of n steps waited, no more than 3 / n of all do, at 95 % (Hanley and Lippman-Hand, JAMA 249, 1983)."""
 _PARTS = 1000
 
 
@@ -58,7 +62,7 @@ class ColdWindow:
     ahead: float = 0.0
     """Bytes that the kernel may have read ahead over bytes delivered."""
     noise: float = 0.0
-    """Half of a 95 % interval of the mean step, over that step."""
+    """How far the mean step may be off, over that step, at 95 %."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,6 @@ def epoch_figures(
     manifest: Manifest,
     environment: Mapping[str, Any],
     ahead_kb: int | None,
-    noise: float = 0.0,
     taken: float | None = None,
 ) -> dict[str, Any]:
     """Figures of the epoch of a cold trial; none where its window does not tell them.
@@ -112,11 +115,10 @@ def epoch_figures(
     window = cold_window(spec, values, manifest, environment, ahead_kb)
     if window is None:
         return {}
-    estimate = over_epoch(replace(window, noise=noise))
-    whole = spec.measure.epochs is not None
+    estimate, whole = over_epoch(window), spec.measure.epochs is not None
     return {
         "au_epoch": _from_its_start(estimate.au, spec, values, manifest),
-        "au_epoch_error": None if whole else estimate.error,  # repeats tell how much epochs differ
+        "au_epoch_error": estimate.error,
         "au_epoch_rule": "epoch" if whole else "stream" if mixes(spec.data) else "window",
     }
 
@@ -166,7 +168,24 @@ def cold_window(
         sizes=manifest.stored_bytes / manifest.num_samples / (values["io_bytes_per_s"] / values["samples_per_s"]),
         busy=min(1.0, values["reader_busy_fraction"]),
         ahead=readers * (ahead_kb or 0) * 1024 / delivered if mixes(spec.data) and not whole else 0.0,
+        noise=_noise(spec, values, manifest),
     )
+
+
+def _noise(spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest) -> float:
+    """How far the mean step of an epoch may be from that of the steps that were counted, over that step.
+
+    By the spread of single steps. Where none waited they have little, and say nothing of those that do: such a step is
+    taken to wait as long as its input takes. Of a whole epoch a few steps lie around ceilings and are not counted: they
+    may take no time, or twice as much as the others.
+    """
+    spread: float = (values.get("au_error") or 0.0) / values["au"]
+    if spec.measure.epochs is not None:
+        return math.hypot(spread, max(0.0, 1 - spec.measure.steps * spec.global_batch / manifest.num_samples))
+    waited, busy = values.get("input_stall_fraction"), float(min(1.0, values["reader_busy_fraction"]))
+    if waited is None or waited >= FEW_WAITS:
+        return spread
+    return max(spread, RULE_OF_THREE / spec.measure.steps * busy)
 
 
 def _reads_neighbours(spec: TrialSpec, values: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from benchsuite.analysis.caveats import caveats, utilization_caveats
 from benchsuite.analysis.epoch import epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
-from benchsuite.analysis.metrics import figures, noise_of_steps, whole_epoch_utilization
+from benchsuite.analysis.metrics import figures, whole_epoch_utilization
 from benchsuite.analysis.operator_figures import operator_figures
 from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.outcome import Outcome
@@ -179,9 +179,8 @@ def measured(
     values["foreign_cpu_cores"] = foreign_cores
     ahead_kb = attempt.env.get(read_from, {}).get("read_ahead_kb")
     if attempt.point.manifest is not None:
-        noise = noise_of_steps(results) if values.get("au") is not None else 0.0
         taken = whole_epoch_utilization(results, spec.emulated_step_s)
-        values |= epoch_figures(spec, values, attempt.point.manifest, attempt.env, ahead_kb, noise, taken)
+        values |= epoch_figures(spec, values, attempt.point.manifest, attempt.env, ahead_kb, taken)
     values |= _judged(values, attempt, results)
     profile = profile_of([result.io_profile for result in results if result.io_profile])
     ranks, cores = _crowded(attempt)

@@ -142,7 +142,8 @@ class TrialFigures(RequestFigures):
     )
     au_epoch_error: float | None = Field(
         None,
-        description="au_epoch may be so far off: by what was read ahead, and by 95 % of noise; null of a whole epoch",
+        description="au_epoch may be so far off: by what was read ahead, and by 95 % of the noise of steps; null "
+        "where every step of the epoch was timed",
     )
     au_epoch_rule: str | None = Field(
         None, description="what au_epoch is of: a whole epoch | a window of one | a stream, read ahead by the kernel"

@@ -137,13 +137,34 @@ def test_an_epoch_that_was_taken_to_its_end_needs_no_estimate() -> None:
     assert epoch_figures(warm, VALUES, MANIFEST, ENVIRONMENT, None, taken=0.3) == {}
 
 
-def test_noise_of_steps_is_in_the_error_of_a_window_and_not_of_an_epoch() -> None:
-    found = [
-        epoch_figures(made_spec(data={"format": "files"}, measure=measure), VALUES, MANIFEST, {}, None, noise=0.1)
-        for measure in ({"steps": 8}, {"epochs": 1})
-    ]
-    assert [one["au_epoch_error"] for one in found] == [pytest.approx(0.02), None]
-    assert [one["au_epoch_rule"] for one in found] == ["window", "epoch"]
+def test_noise_of_steps_is_in_the_error_of_a_window() -> None:
+    spec, values = made_spec(data={"format": "files"}, measure={"steps": 8}), VALUES | {"au_error": 0.02}
+    found = epoch_figures(spec, values, MANIFEST, {}, None)
+    assert (found["au_epoch_error"], found["au_epoch_rule"]) == (pytest.approx(0.02), "window")
+
+
+def test_steps_around_ceilings_are_in_the_error_of_a_whole_epoch() -> None:
+    """96 of its 100 steps were counted."""
+    spec = made_spec(batch_size=10, data={"format": "files"}, measure={"epochs": 1}).with_steps(96)
+    found = epoch_figures(spec, VALUES, MANIFEST, ENVIRONMENT, None)
+    assert (found["au_epoch_error"], found["au_epoch_rule"]) == (pytest.approx(0.2 * 0.04), "epoch")
+    noisy = epoch_figures(spec, VALUES | {"au_error": 0.2 * 0.03}, MANIFEST, ENVIRONMENT, None)
+    assert noisy["au_epoch_error"] == pytest.approx(0.2 * 0.05)
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"input_stall_fraction": 0.0}, 0.9 * 3 / 30),  # a wait as long as the input of a step takes
+        ({"input_stall_fraction": 0.0, "reader_busy_fraction": 0.1}, 0.1 * 3 / 30),
+        ({"input_stall_fraction": 0.0, "au_error": 0.2}, 0.2),
+        ({"input_stall_fraction": 0.02, "au_error": 0.01}, 0.01),
+    ],
+)
+def test_steps_that_did_not_wait_do_not_prove_that_none_does(values: dict[str, Any], error: float) -> None:
+    spec = made_spec(data={"format": "files"}, measure={"steps": 30})
+    found = epoch_figures(spec, VALUES | {"au": 1.0} | values, MANIFEST, ENVIRONMENT, None)
+    assert found["au_epoch_error"] == pytest.approx(error)
 
 
 @pytest.mark.parametrize(
