@@ -67,7 +67,7 @@ SCENES = (
     Scene("JPEGs of 110 KB", "resnet50", dict(FACTS["resnet50"].variants["reference"].sample), 1200, 16),
     volumes("volumes of 1.2 MB", 1_200_000, 240, 4, 32, buffer=8),
     volumes("volumes of 15 MB", 15_000_000, 100, 2, 64, buffer=2, turn_s=1.5),
-    volumes("volumes of 147 MB", 146_600_628, 12, 1, 128, buffer=1, turn_s=2),
+    volumes("volumes of 147 MB", 146_600_628, 30, 1, 128, buffer=1, turn_s=4),
     Scene("BERT sequences of 512", "bert", dict(FACTS["bert"].variants["base"].sample), 8192, 32, turn_s=1.5),
     Scene(
         "windows of 2,049 tokens",
