@@ -2,11 +2,13 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchsuite.contract.exit_codes import NOTHING_RAN, REGRESSION
 from benchsuite.contract.trial_spec import match_id, parse_trial, point_id, trial_id
 from benchsuite.grid.expand import expand, load_sweep
 from benchsuite.host.machine import Machine
@@ -80,6 +82,41 @@ def test_what_a_stock_reader_measures_is_no_repeat_of_what_was_measured_before(t
     before, now, tuned = (parse_trial(_with(spec, **data)) for data in ({}, {"reader": "stock"}, {"reader": "tuned"}))
     assert point_id(before, "d") == point_id(tuned, "d") != point_id(now, "d")
     assert match_id(before, "d") == match_id(tuned, "d") != match_id(now, "d")
+
+
+@pytest.mark.parametrize(
+    ("reader", "code", "said"),
+    [
+        ("tuned", REGRESSION, "samples_per_s"),
+        ("stock", NOTHING_RAN, "1 point is new and 1 is gone since 2026-01-20: they differ in data.reader"),
+    ],
+)
+def test_nights_from_before_are_no_baseline_of_a_stock_reader(
+    run_cli: Callable[..., tuple[int, str, str]], tmp_path: Path, reader: str, code: int, said: str
+) -> None:
+    """Twenty nights of a trial that was written before there was a choice, and three at half its rate."""
+    lines = [json.loads(line) for path in (BEFORE / "store" / "segments").glob("frozen*") for line in path.open()]
+    (trial,) = [line for line in lines if str(line.get("label")).startswith("storage") and line["status"] == "ok"]
+    assert trial["spec"]["data"]["source"] == "storage" and "reader" not in trial["spec"]["data"]
+    now = parse_trial(_with(trial["spec"], reader=reader))
+    dataset_id = trial["dataset"]["dataset_id"]
+    made_now = {"point_id": point_id(now, dataset_id), "match_id": match_id(now, dataset_id)}
+    assert (made_now == {name: trial[name] for name in made_now}) == (reader == "tuned")
+    made = []
+    for night in range(23):
+        one, session = json.loads(json.dumps(trial)), f"2026-01-{night + 1:02d}"
+        one["figures"]["samples_per_s"] *= (1 + 0.01 * (-1) ** night) * (0.5 if night >= 20 else 1)
+        if night >= 20:
+            one |= {**made_now, "spec": _with(trial["spec"], reader=reader)}
+        moment = f"{session}T02:30:00.000000+00:00"
+        one |= {"session": session, "trial_id": f"{one['point_id']}.{session}.0", "record_id": f"r{night}"}
+        made.append(json.dumps(one | {"started_at": moment, "finished_at": moment}))
+    (tmp_path / "store" / "segments").mkdir(parents=True)
+    (tmp_path / "store" / "segments" / "nights.jsonl").write_text("\n".join(made) + "\n")
+    asked = ("--store", tmp_path / "store")
+    assert run_cli("baseline", "set", "--date", "2026-01-01..2026-01-20", *asked)[0] == 0
+    found, out, err = run_cli("check", *asked)
+    assert (found, said in out) == (code, True), out + err
 
 
 def _with(spec: dict[str, Any], **data: str) -> dict[str, Any]:
