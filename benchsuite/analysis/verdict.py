@@ -30,6 +30,8 @@ FULL_THREAD = 0.90
 """A thread of a bucket's client that computes this share of the time fills its core: ticks are 10 ms."""
 CROWDED_SHARE = 0.25
 """A loop that waits for a core for more of the step than this has more threads than cores."""
+SPARED_CORE = 0.25
+"""Readers that keep no more than this of a core busy leave it to the threads that compute."""
 CONTENTION_SHARE = 0.10
 """Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
 FULL_SHARE = 0.90
@@ -47,7 +49,9 @@ OTHERS_SHARE = 0.20
 HAND_OVER = "larger batches, fewer and larger tensors a batch, or a longer queue (prefetch_factor)"
 AGAIN = "measure again on idle cores: this says nothing of the job itself"
 ALONE = "measure again while nothing else reads from this disk: this says nothing of the job itself"
-PROFILE = "a profile of the step: memory, PCIe or the clock may be what is shared"
+STAYING_WORKERS = "workers that stay from pass to pass (persistent_workers=True)"
+LONGER_PASSES = "fewer and longer passes: the queue of the workers, which stay, is empty at the start of each"
+PROFILE = "a profile of the step: it may share memory bandwidth, caches, PCIe or the clock with its readers"
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Setting:
     staged: bool = False
     readers_of_a_sample: int = 1
     """Ranks that read the same samples through a cache."""
+    workers_stay: bool = False
+    """Whether workers live on from pass to pass of a watched loop."""
 
 
 class Judgement(NamedTuple):
@@ -156,19 +162,20 @@ def _held_by(figures: Mapping[str, Any], setting: Setting, step: float) -> Judge
     if found.bottleneck == CANNOT_TELL:
         return found
     if share < 1 - HELD_BACK_AU:
-        return _beside_computation(found, held, setting)
+        return _beside_computation(found, held, figures, setting)
     evidence = f"{found.evidence}; {between.evidence}"
     if of_input >= MAIN_SHARE:
         return found._replace(evidence=evidence)
     return Judgement("mixed", evidence, f"{found.remedy}; and {between.remedy}")
 
 
-def _beside_computation(found: Judgement, held: float, setting: Setting) -> Judgement:
+def _beside_computation(found: Judgement, held: float, figures: Mapping[str, Any], setting: Setting) -> Judgement:
     """What the input holds back, or mixed where it costs little beside the computation."""
-    if held < MOSTLY_KEPT_UP_AU or found.bottleneck == "mixed":
+    crowded = found.bottleneck == "client_cpu" and _waits_for_cores(figures) >= CROWDED_SHARE
+    if held < MOSTLY_KEPT_UP_AU or crowded or found.bottleneck == "mixed":
         return found
-    computing = "what is emulated" if setting.emulated else "computing"
-    said = f"{found.evidence}; {computing} takes the most of the step, {found.bottleneck} costs {1 - held:.0%}"
+    computing, other = "what is emulated" if setting.emulated else "computing", found.bottleneck.replace("_", " ")
+    said = f"{found.evidence}; {computing} takes the most of the step, {other} costs {1 - held:.0%}"
     return Judgement("mixed", said, found.remedy)
 
 
@@ -304,7 +311,7 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     seen, refill = "num_readers" in figures, figures.get("refill_fraction") or 0.0
     evidence = _waits(figures)
     if refill > REFILL_SHARE:
-        evidence += f"; {refill:.0%} of that wait is for the first batch of a pass"
+        evidence += f"; {refill:.0%} of the wait for input is for the first batch of a pass"
     if not seen:
         evidence += _of_a_sample(figures)
     if _is_beside_input(figures) and not setting.emulated:
@@ -315,9 +322,9 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     if found.bottleneck in ("storage", "mixed") and (others := _others_read(figures)):
         return Judgement(CANNOT_TELL, f"{evidence}; {others}", ALONE)
     if found.bottleneck == "preprocessing" and _lacks_cores(figures):
-        found = found._replace(bottleneck="client_cpu")
+        return found._replace(bottleneck="client_cpu")
     if setting.num_workers and refill > REFILL_SHARE:
-        return found._replace(remedy="workers that stay from pass to pass (persistent_workers=True)")
+        return found._replace(remedy=LONGER_PASSES if setting.workers_stay else STAYING_WORKERS)
     return found
 
 
@@ -347,7 +354,7 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
     """Steps that lose time to neither input nor ranks: readers take cores only where cores are waited for."""
     lost = 1 - figures["au"] - (figures.get("input_stall_fraction") or 0.0)
     if _waits_for_cores(figures) < lost / 2:
-        said = f"{evidence}; the step loses {lost:.0%} more beside its readers, and does not wait for a core meanwhile"
+        said = f"{evidence}; {lost:.0%} more of it is lost while readers run, and not by waiting for them or for a core"
         return Judgement("mixed", said, PROFILE)
     fewer = _fewer_threads(figures, setting)
     fitting = f"{fewer}, more cores a rank" if fewer else "more cores a rank, fewer workers or threads"
@@ -361,7 +368,8 @@ def _fewer_threads(figures: Mapping[str, Any], setting: Setting) -> str:
     if not (ranks and cores and threads):
         return ""
     busy = _reader_cores(figures, setting)
-    fitting = max(1, cores // ranks - math.ceil(busy / ranks))
+    taken = math.ceil(busy / ranks) if busy / ranks > SPARED_CORE else 0
+    fitting = max(1, cores // ranks - taken)
     beside = f", and readers keep {busy:.1f} busy" if f"{busy:.1f}" != "0.0" else ""
     sharing = f"{counted(ranks * threads, 'thread')} share {counted(cores, 'core')}{beside}"
     return f"threads_per_rank: {fitting} ({sharing})" if fitting < threads else ""

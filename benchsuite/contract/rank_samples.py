@@ -194,6 +194,8 @@ class SeenReaders:
     """Seconds of loading in the first steps of later passes."""
     queue_batches: int = 0
     """Batches that the loader may hold ready."""
+    workers_stay: bool = False
+    """Whether worker processes are known to live on from pass to pass."""
 
 
 @dataclass(frozen=True)

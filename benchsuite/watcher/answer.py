@@ -32,7 +32,7 @@ OTHERS_LOAD = (
     "this loop's body includes waiting for another watched loader, {:.0%} of the step: its own answer tells why"
 )
 HIDDEN_SHARE = 0.005
-"""A marked part that is less of the step is not printed."""
+"""What is less of the step, and was not marked, is not printed."""
 HELD = {
     "compute": "Nothing but computation holds it back",
     "client_cpu": "Held back by the cores of this node",
@@ -72,7 +72,9 @@ def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     found["utilization"] = 1 - found["input_stall_fraction"] if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     slowest = ranks[slowest_rank(ranks, "loader")]
-    judged = verdict(found, Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores), ranks)
+    stay = slowest.seen_readers is not None and slowest.seen_readers.workers_stay
+    setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores, workers_stay=stay)
+    judged = verdict(found, setting, ranks)
     found |= {} if judged is None else judged.figures()
     return found | {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}
 
@@ -185,7 +187,7 @@ def _parts(found: Mapping[str, Any]) -> list[tuple[str, float]]:
     rows = [(PRINTED.get(name, name), found.get(f"{name}_s")) for name in (*PARTS, "other")]
     marked = any(seconds is not None for name, seconds in rows if name in PARTS[1:])
     shown = [(name if marked or name == "load" else "loop body", s) for name, s in rows if s is not None]
-    return [row for row in shown if row[1] >= HIDDEN_SHARE * found["step_s_mean"] or row[0] in ("load", "loop body")]
+    return [row for row in shown if row[1] >= HIDDEN_SHARE * found["step_s_mean"] or row[0] != PRINTED["other"]]
 
 
 def _table(found: Mapping[str, Any]) -> list[str]:

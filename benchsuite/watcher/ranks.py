@@ -22,7 +22,7 @@ MAX_STEPS_TOLD = 1000
 MIN_CEILING_STEPS = 8
 
 
-def rank_samples(loop: Loop, rank: int, queue_batches: int, **facts: Any) -> RankSamples:
+def rank_samples(loop: Loop, rank: int, queue_batches: int, workers_stay: bool, **facts: Any) -> RankSamples:
     """What a loop that has ended measured, or one that goes on so far."""
     counted, loads = loop.counted, loop.loads
     own, fed, beside = (
@@ -38,7 +38,9 @@ def rank_samples(loop: Loop, rank: int, queue_batches: int, **facts: Any) -> Ran
         blocks=_blocks(loop, waiting),
         first_batch_s=loop.first_batch_s,
         reads=Reads(counted.read_call_bytes, counted.storage_bytes, seconds=counted.wall_s),
-        seen_readers=SeenReaders(loop.readers.num_readers, busy, own, fed, beside, loop.refill_s, queue_batches),
+        seen_readers=SeenReaders(
+            loop.readers.num_readers, busy, own, fed, beside, loop.refill_s, queue_batches, workers_stay
+        ),
         used_cores=UsedCores(
             socket.gethostname(),
             tuple(sorted(os.sched_getaffinity(0))),

@@ -84,6 +84,7 @@ class Ending:
     quiet: bool
     queue_batches: int | None
     warmup_steps: int
+    workers_stay: bool = False
     ranks: Ranks = field(default_factory=Ranks)
     pid: int = field(default_factory=os.getpid)
     cut_short_by: str | None = None
@@ -175,6 +176,7 @@ class Ending:
             loop,
             self.ranks.rank,
             self.queue_batches or 0,
+            self.workers_stay,
             instrument_s_per_step=own_s_per_step(loop.stamps, marks) if loop.steps.num_steps else None,
             peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
             device_name=loop.stamps.device if cuda else None,
@@ -383,7 +385,8 @@ def watch(
         keeps_batch=ceiling is not None,
     )
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
-    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue, warmup_steps)
+    stay = getattr(loader, "persistent_workers", False) is True
+    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue, warmup_steps, stay)
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 
 

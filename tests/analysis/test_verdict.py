@@ -203,6 +203,7 @@ THREADS_WAIT = {"input_stall_fraction": 0.1, "load_s": 0.008, "threads_contentio
         (Setting(1, 1, 2, 2), 0.4, "threads_per_rank: 1 (2 threads share 2 cores, and readers keep 0.4 busy), "),
         (Setting(3, 2, 16, 8), 0.9, "threads_per_rank: 5 (16 threads share 16 cores, and readers keep 5.4 busy), "),
         (Setting(12, 1, 16, 16), 0.1, "threads_per_rank: 14 (16 threads share 16 cores, and readers keep 1.2 busy), "),
+        (Setting(1, 1, 2, 2), 0.1, "more cores a rank, fewer workers or threads, "),  # which have cores to spare
         (Setting(0, 1, 4, 6), 0.0, "threads_per_rank: 4 (6 threads share 4 cores), "),
         (Setting(1, 1, 4, threads=2), 0.4, "more cores a rank, fewer workers or threads, "),
         (Setting(1, 2, 2, threads=1), 0.4, "more cores a rank, fewer workers or threads, "),
@@ -283,7 +284,7 @@ def test_who_waits_for_no_core_has_lost_none_to_readers(contention: float | None
     about = Setting(ranks=1, num_workers=4, cores=64)
     found = verdict(HELD | idle | {"cpu_contention_fraction": contention}, about)
     assert found is not None and found.bottleneck == "mixed"
-    assert "loses 8% more beside its readers, and does not wait for a core" in found.evidence
+    assert "8% more of it is lost while readers run, and not by waiting for them or for a core" in found.evidence
     assert "take cores" not in found.evidence and "workers" not in str(found.remedy)
     assert name(**idle | {"au": 0.89, "cpu_contention_fraction": 0.06, "foreign_cpu_cores": 0.0}) == "client_cpu"
 

@@ -107,7 +107,19 @@ def made_steps(
         ({"busy_fraction": 0.5}, "mixed", "busy for 50%", "more workers: .*; or .* faster storage"),
         ({"busy_fraction": None}, "mixed", "cannot be seen here", "more workers"),
         ({"busy_fraction": 1.0, "num_readers": 0}, "preprocessing", "in this process, is busy for 100%", "num_workers"),
-        ({"refill_s": 2.5}, "storage", "50% of that wait is for the first batch of a pass", "persistent_workers=True"),
+        (
+            {"refill_s": 2.5},
+            "storage",
+            "50% of the wait for input is for the first batch of a pass",
+            "persistent_workers=True",
+        ),
+        ({"refill_s": 2.5, "workers_stay": True}, "storage", "first batch of a pass", "fewer and longer passes"),
+        (
+            {"parts_s": {"load": 0.9, "other": 9.1}, "refill_s": 0.8, "busy_fraction": 0.9, "run_queue_s": 3.7},
+            "client_cpu",
+            "9% of the step waits for input, 37% for a core; 89% of the wait for input is for the first batch",
+            "fewer threads: the loop itself waits for a core",
+        ),
         ({"parts_s": {"load": 0.1, "other": 9.9}}, "compute", "1% of the step waits for input", None),
         ({"parts_s": {"load": 0.1, "other": 5.0, "communication": 4.9}}, "communication", "is 49%", "comm_hook"),
         (
@@ -125,7 +137,7 @@ def made_steps(
         (
             {"parts_s": {"load": 0.1, "other": 9.9}, "ceiling_s": 2.2} | {"between_s": 9.6, "run_queue_s": 0.0},
             "mixed",
-            "AU 0.69; 1% .* 0% for a core; the step loses 30% more beside its readers",
+            "AU 0.69; 1% .* 0% for a core; 30% more of it is lost while readers run",
             "a profile of the step",
         ),
         (

@@ -282,7 +282,7 @@ def test_passes_add_up_and_are_told_once(clock: Clock, capsys: pytest.CaptureFix
     # The end of a pass took 2 s, twice before a pass that followed.
     assert watch.figures["load_s"] == pytest.approx((11 * 1.0 + 2 * 2.0) / 11)
     assert watch.figures["refill_fraction"] == pytest.approx((2 * 1.0 + 2 * 2.0) / 15)
-    assert "of that wait is for the first batch of a pass" in watch.figures["bottleneck_evidence"]
+    assert "of the wait for input is for the first batch of a pass" in watch.figures["bottleneck_evidence"]
 
 
 def test_after_its_end_batches_still_pass(clock: Clock):
