@@ -75,12 +75,25 @@ def utilization(row: Row) -> str:
     return "not measurable" if is_above_one(row) else number(row, "au")
 
 
-OF_EPOCH = {
-    "epoch": "measured",
-    "window": "estimated from the counted window",
-    "stream": "estimated from the counted window of a stream",
-}
-"""How `au_epoch` was come by, by `au_epoch_rule`."""
+ESTIMATED = " est."
+"""Marks an AU of the epoch that was estimated from the counted window."""
+
+
+def of_epoch(row: Row) -> str:
+    """AU of the epoch with how far it may be off: by its repeats, or by its estimate where that reaches further."""
+    value: Any = row.get("au_epoch")
+    error: Any = row.get("au_epoch_error")
+    if is_missing(value) or is_missing(error):
+        return number(row, "au_epoch") + epoch_mark(row)
+    ends = {"au_epoch_min": min, "au_epoch_max": max}
+    known = {name: [end for end in (row.get(name),) if not is_missing(end)] for name in ends}
+    reach = {name: most([*known[name], value - error, value + error]) for name, most in ends.items()}
+    return number({**row, **reach}, "au_epoch") + epoch_mark(row)
+
+
+def epoch_mark(row: Row) -> str:
+    """Mark an AU of the epoch that is estimated; empty where it was measured, or there is none."""
+    return ESTIMATED if row.get("au_epoch_rule") in ("window", "stream") and not is_missing(row.get("au_epoch")) else ""
 
 
 def au_meaning(points: Sequence[Row]) -> str:
@@ -89,12 +102,12 @@ def au_meaning(points: Sequence[Row]) -> str:
     epochs = [row for row in points if not is_missing(row.get("au_epoch"))]
     if not epochs:
         return "AU: step time with its input in memory / step time." if measured else ""
-    how = " or ".join(dict.fromkeys(OF_EPOCH.get(str(row.get("au_epoch_rule")), "estimated") for row in epochs))
+    mark = f";{ESTIMATED}: estimated from the counted window" if any(map(epoch_mark, epochs)) else ""
     errors = [row["au_epoch_error"] for row in epochs if not is_missing(row.get("au_epoch_error"))]
     within = f", within {max(errors):.2f}" if errors else ""
     return (
         "AU: step time with its input in memory / step time, of the counted window. "
-        f"AU of the epoch: the same over a whole epoch from its readers' start, {how}{within}."
+        f"AU of the epoch: the same over a whole epoch from its readers' start{mark}{within}."
     )
 
 
@@ -187,6 +200,7 @@ def caveats(row: Row) -> str:
 COLUMNS = (
     Column("point", lambda row: str(row["label"]), right=False),
     Column("AU", utilization),
+    Column("AU of the epoch", of_epoch, optional=True),
     Column("waits", waits, optional=True),
     Column("samples/s", lambda row: number(row, "samples_per_s", digits=0)),
     Column("against best", against_best, optional=True),
@@ -203,9 +217,6 @@ COLUMNS = (
     Column("verdict", outcome, right=False),
     Column("caveats", caveats, right=False, footnote=True),
 )
-AU_OF_EPOCH = Column("AU of the epoch", lambda row: number(row, "au_epoch"), optional=True)
-PAPER_COLUMNS = (*COLUMNS[:2], AU_OF_EPOCH, *COLUMNS[2:])
-"""Columns with both utilizations, which a table on paper has room for."""
 POINT_COLUMNS = (
     Column("sweep", lambda row: str(row["sweep"]), right=False),
     Column("session", lambda row: str(row["session"]), right=False),

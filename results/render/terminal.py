@@ -21,6 +21,7 @@ DROPPED_FIRST = (
     "n",
     "from storage",
     "MB/s",
+    "AU of the epoch",
     "tokens/s",
     "trial",
     "ms/step",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from benchsuite.results.render import operators
 from benchsuite.results.render.tables import (
-    PAPER_COLUMNS,
+    COLUMNS,
     TRIAL_COLUMNS,
     Column,
     as_markdown,
@@ -74,7 +74,7 @@ def _markdown(section: Section) -> str:
             f"## {inline(section.title)}",
             *map(inline, section.answer),
             "Median over repeats ± the distance to the farthest:",
-            as_markdown(section.points, PAPER_COLUMNS),
+            as_markdown(section.points, COLUMNS),
             *([inline(meaning)] if (meaning := au_meaning(section.points)) else []),
             *_operators(section),
             *([_bullets(found)] if (found := [*readers.lines(section.points), *staging_lines(section.points)]) else []),

@@ -85,13 +85,13 @@ class TestLatex:
         epoch = {"samples_per_s": 100.0, "au": 0.8, "au_epoch": 0.7, "au_epoch_error": 0.02, "au_epoch_rule": "window"}
         made = tables(made_record(0, figures=epoch))
         assert r"point & n & AU & AU of the epoch & samples/s \\" in made
-        assert r"files & 1 & 0.80 & 0.70 & 100 \\" in made
+        assert r"files & 1 & 0.80 & 0.70 est. & 100 \\" in made
         assert "of the counted window. AU of the epoch: the same over a whole epoch" in made
-        assert "estimated from the counted window, within 0.02.}" in made
+        assert "; est.: estimated from the counted window, within 0.02.}" in made
 
     def test_an_epoch_that_was_measured_is_no_estimate(self):
         whole = {"samples_per_s": 100.0, "au": 0.8, "au_epoch": 0.7, "au_epoch_rule": "epoch"}
-        assert "from its readers' start, measured.}" in tables(made_record(0, figures=whole))
+        assert "from its readers' start.}" in tables(made_record(0, figures=whole))
 
     def test_six_repeats_have_an_interval(self):
         """Of six values the 95 % interval of the median is from the least to the greatest."""

@@ -21,12 +21,38 @@ from benchsuite.results.render.tables import (
     from_storage,
     is_missing,
     number,
+    of_epoch,
     outcome,
     rows,
     step_parts,
     troubles,
 )
 from benchsuite.results.render.terminal import fitting_table
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"au_epoch": 0.7, "au_epoch_rule": "epoch"}, "0.70"),
+        ({"au_epoch": 0.7, "au_epoch_rule": "epoch", "au_epoch_error": 0.05}, "0.70 ±0.05"),
+        ({"au_epoch": 0.7, "au_epoch_rule": "window", "au_epoch_error": 0.05}, "0.70 ±0.05 est."),
+        (
+            {
+                "au_epoch": 0.7,
+                "au_epoch_rule": "stream",
+                "au_epoch_error": 0.05,
+                "au_epoch_min": 0.62,
+                "au_epoch_max": 0.7,
+            }
+            | {"repeats": 3},
+            "0.70 ±0.08 est.",
+        ),
+        ({"au_epoch": None, "au_epoch_rule": "window"}, "-"),
+    ],
+)
+def test_an_estimated_epoch_says_so_and_how_far_it_may_be_off(row: dict[str, Any], said: str):
+    assert of_epoch(row) == said
+
 
 POINT: dict[str, Any] = {
     "label": "files",
