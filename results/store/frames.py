@@ -113,8 +113,8 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
     """Median over the ok repeats of each point and session, in the order of the sweep.
 
     `<figure>_min` and `_max` give their range, `<figure>_low` and `_high` its 95 % interval from six repeats or six
-    sessions on. The interval, or where there is none the range, reaches over what other sessions of the point gave:
-    repeats of one session agree too well.
+    sessions on. The interval, or where there is none the range, reaches over what other sessions of the point gave, but
+    for watched loops: repeats of one session agree too well.
     The step's parts are those of the repeat with the median step, of an even number the means of the middle two, so
     that the parts add up to the median. The verdict is the one that most repeats have, `bottleneck_repeats` of them;
     its evidence is that of the one with the median AU among them, of two the lower. `repeats` counts the ok repeats,
@@ -160,11 +160,12 @@ def _point(repeats: list[Row], numeric: list[str]) -> Row:
 def _widen_over_sessions(points: list[Row], numeric: list[str]) -> None:
     """Have intervals reach over the medians of a point's sessions; from six sessions on over the interval of theirs.
 
-    Ranges do so where there is no interval.
+    Ranges do so where there is no interval. Sessions of a watched loop stay apart: its script may be another in each.
     """
     groups: dict[str, list[Row]] = {}
     for point in points:
-        groups.setdefault(point["point_id"], []).append(point)
+        if point["sweep"] != "watch":
+            groups.setdefault(point["point_id"], []).append(point)
     for sessions in (group for group in groups.values() if len(group) > 1):
         for name in numeric:
             medians = [float(point[name]) for point in sessions if _known(point[name])]

@@ -151,6 +151,17 @@ def test_ranges_of_few_repeats_reach_over_the_sessions_of_a_point(tmp_path: Path
     assert points["samples_per_s_low"].isna().all() and not points["unstable"].any()
 
 
+def test_sessions_of_a_watched_loop_stay_apart(tmp_path: Path):
+    """Before a change of the script, and after it."""
+    rates = {"before": 100.0, "after": 200.0}
+    records = [
+        made_record(0, session=session, trial_id=f"{session}.0", sweep="watch", figures={"samples_per_s": rate})
+        for session, rate in rates.items()
+    ]
+    points = by_point(tmp_path, records).set_index("session")
+    assert points.loc["before", ["samples_per_s_min", "samples_per_s_max"]].tolist() == [100, 100]
+
+
 @pytest.mark.parametrize(("sessions", "ends"), [(2, None), (5, None), (6, (100.0, 105.0)), (9, (101.0, 107.0))])
 def test_sessions_of_a_single_repeat_have_an_interval_from_six_on(
     tmp_path: Path, sessions: int, ends: tuple[float, float] | None
