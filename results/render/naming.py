@@ -7,6 +7,8 @@ from benchsuite.results.render.tables import Row, is_missing, whole
 
 WORKLOAD, PARALLELISM, SIZES = "spec.workload", "spec.parallelism", "spec.model."
 GOES_WITHOUT_SAYING = (None, False, "torch")
+IN_NO_LABEL = ("spec.data.root", "spec.data.staging_dir", "spec.measure.repeats", "spec.measure.timeout_s")
+"""Settings that tell no two points apart."""
 
 
 def short_workloads(names: Iterable[str]) -> dict[str, str]:
@@ -35,6 +37,30 @@ def sizes_of(row: Row) -> str:
     """The sizes of a row's model that are not its variant's, such as `hidden_size 1024`; empty where all are."""
     given = {name.removeprefix(SIZES): whole(value) for name, value in row.items() if name.startswith(SIZES)}
     return " ".join(f"{name} {value}" for name, value in given.items() if not is_missing(value))
+
+
+def labels_apart(points: Iterable[Row]) -> dict[str, str]:
+    """Labels by point id; what differs is added where several points share one, as those of single trials do."""
+    shared: dict[str, dict[str, Row]] = {}
+    for row in points:
+        shared.setdefault(str(row["label"]), {})[str(row["point_id"])] = row
+    found = {}
+    for label, rows in shared.items():
+        names = dict.fromkeys(name for row in rows.values() for name in row if name.startswith("spec."))
+        differing = [
+            name
+            for name in names
+            if name not in IN_NO_LABEL and len({str(whole(row.get(name))) for row in rows.values()}) > 1
+        ]
+        for point, row in rows.items():
+            words = [_setting(name, row[name]) for name in differing if not is_missing(row.get(name))]
+            found[point] = " ".join([label, *words])
+    return found
+
+
+def _setting(name: str, value: object) -> str:
+    """A setting in words: texts say what they are of, numbers do not."""
+    return str(value) if isinstance(value, str) else f"{name.rpartition('.')[2]} {whole(value)}"
 
 
 def degrees(parallelism: Mapping[str, Any]) -> str:

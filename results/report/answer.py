@@ -49,23 +49,38 @@ def _of_contest(contest: Contest) -> str:
         most = max(unranked, key=lambda choice: choice.value or 0.0)
         return f"{said} As it was measured, {most.label} gave the most: {_value(contest, most)}. {_limit(most.row)}"
     best, *others = contest.ranked
+    reach = best.high or best.value or 0.0
+    more = [choice for choice in unranked if (choice.value or 0.0) > reach]
+    rest = [choice for choice in unranked if (choice.value or 0.0) <= reach]
     tied = [choice for choice in others if not choice.told_apart]
     apart = [choice for choice in others if choice.told_apart]
-    if tied and not apart and None in [choice.more_repeats for choice in tied[:MAX_NAMED]]:
+    if not more and tied and not apart and None in [choice.more_repeats for choice in tied[:MAX_NAMED]]:
         sentences = [_no_difference(contest, at, best, tied)]
     else:
-        sentences = [f"{at}{'use' if at else 'Use'} {best.label}: {_value(contest, best)}."]
+        use = f"{at}{'use' if at else 'Use'} {best.label}: {_value(contest, best)}."
+        sentences = _undecided(contest, at, best, more) if more else [use]
         sentences += [_tied(contest, tied)] if tied else []
     sentences += [_slower(contest, best, choice) for choice in apart[: MAX_NAMED - 1]]
     sentences += [_limit(best.row)]
-    if unranked:
-        caveats = dict.fromkeys(name for choice in unranked for name in str(choice.why_unranked).split(", "))
-        why = and_([DISTURBING.get(name, name) for name in caveats])
-        sentences.append(f"{_named(unranked)} {'are' if len(unranked) > 1 else 'is'} not ranked: {why}.")
-        more = [choice for choice in unranked if (choice.value or 0.0) > (best.value or 0.0)]
-        names = _named(more, lambda choice: f"{choice.label} ({_value(contest, choice)})") if more else ""
-        sentences += [f"{names} gave more than {best.label} and may be better: measure again."] if more else []
+    if rest:
+        sentences.append(f"{_named(rest)} {'are' if len(rest) > 1 else 'is'} not ranked: {_why(rest)}.")
     return " ".join(filter(None, sentences))
+
+
+def _undecided(contest: Contest, at: str, best: Choice, more: Sequence[Choice]) -> list[str]:
+    """Say that choices without a rank gave more than the best that has one."""
+    names = _named(more, lambda choice: f"{choice.label} ({_value(contest, choice)})")
+    cannot = f"{at}{'it' if at else 'It'} cannot be said yet which to use"
+    return [
+        f"{cannot}: {names} gave more than any that can be ranked, but {_why(more)}; measure again.",
+        f"The best of the others is {best.label}: {_value(contest, best)}.",
+    ]
+
+
+def _why(unranked: Sequence[Choice]) -> str:
+    """Why choices have no rank."""
+    caveats = dict.fromkeys(name for choice in unranked for name in str(choice.why_unranked).split(", "))
+    return and_([DISTURBING.get(name, name) for name in caveats])
 
 
 def _no_difference(contest: Contest, at: str, best: Choice, tied: Sequence[Choice]) -> str:

@@ -92,7 +92,7 @@ def comparison_head(comparison: Comparison) -> str:
     verdicts = [one.verdict for one in comparison.compared]
     told = [f"{verdicts.count(name)} {name}" for name in ("worse", "better", "same", "can't tell")]
     points = len({one.point for one in comparison.compared})
-    text = f"B against A: {', '.join(told)} ({len(verdicts)} comparisons on {points} points)"
+    text = f"B against A: {', '.join(told)} ({counted(len(verdicts), 'comparison')} on {counted(points, 'point')})"
     apart = [f"{column.removeprefix('spec.')} is {a} in A and {b} in B" for column, (a, b) in comparison.apart.items()]
     return "; ".join([text, *apart])
 

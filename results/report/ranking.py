@@ -1,9 +1,9 @@
 """Which of a sweep's choices is best, by what they were measured to be, and which cannot be told apart.
 
 Choices are compared that differ in nothing but what may be chosen: points of the same workload in the same sizes on as
-many ranks (by cost on any number, by FLOP/s in any sizes). Two are told apart where Welch's t (1947, Biometrika 34) of
-the logarithms of their repeats says so at 95 %; how many more repeats would is what that test needs to find the
-difference that was seen with probability 0.8.
+many ranks of the same device (by cost on any number, by FLOP/s in any sizes). Two are told apart where Welch's t (1947,
+Biometrika 34) of the logarithms of their repeats says so at 95 %; how many more repeats would is what that test needs
+to find the difference that was seen with probability 0.8.
 """
 
 import math
@@ -153,9 +153,10 @@ def contests(points: Sequence[Row], trials: Sequence[Row], rank_by: str) -> list
 
 
 def _alike(row: Row, rank_by: str) -> tuple[Any, ...]:
-    """What choices have in common: workload, variant, ranks (but for their cost), sizes (but for their FLOP/s)."""
+    """What choices have in common: workload, variant, ranks (but for cost), sizes (but for FLOP/s), and the device."""
     names = ("spec.workload", "spec.variant", *(() if rank_by == "cost" else ("spec.world_size",)))
-    return *(row.get(name) for name in names), "" if rank_by == "tflops" else sizes_of(row)
+    common = (row.get(name) for name in names)
+    return *common, "" if rank_by == "tflops" else sizes_of(row), row.get("spec.device")
 
 
 def _title(key: tuple[Any, ...], keys: Sequence[tuple[Any, ...]]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from benchsuite.results.render.naming import WORKLOAD, short_workloads
+from benchsuite.results.render.naming import WORKLOAD, labels_apart, short_workloads
 from benchsuite.results.render.tables import Row, rows
 from benchsuite.results.report.answer import answer, evidence
 from benchsuite.results.report.ranking import Contest, contests, ranked_rows
@@ -79,6 +79,10 @@ def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[
 
 
 def _section(points: Sequence[Row], trials: Sequence[Row], suffix: str) -> Section:
+    names = labels_apart(points)
+    points, trials = (
+        [{**row, "label": names.get(str(row["point_id"]), row["label"])} for row in found] for found in (points, trials)
+    )
     question = next((str(row["question"]) for row in trials if row["question"]), str(trials[0]["sweep"]))
     rank_by = next((str(row["rank_by"]) for row in trials if row.get("rank_by")), "samples_per_s")
     found = contests(points, trials, rank_by)

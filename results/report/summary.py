@@ -5,7 +5,9 @@ from collections.abc import Sequence
 
 from benchsuite.results.compare.drift import drifted
 from benchsuite.results.render.caveats import advice
+from benchsuite.results.render.naming import last_part
 from benchsuite.results.render.tables import Row, caveat_names, is_missing
+from benchsuite.results.render.words import and_
 
 UNVERIFIED = "cache_unverified"
 DISAGREEING = "counters_disagree"
@@ -26,7 +28,7 @@ def residency(ok: Sequence[Row], state: str) -> tuple[list[Row], list[Row], list
 def trust(trials: Sequence[Row]) -> str:
     """What the numbers rest on: cache state verified, caveats, what did not run."""
     ok = [row for row in trials if row["status"] == "ok"]
-    parts = [f"{len(ok)} of {sum(row['status'] != 'skipped' for row in trials)} trials ok"]
+    parts = [f"{len(ok)} of {sum(row['status'] != 'skipped' for row in trials)} trials ok", *_read_by(ok)]
     for state in CERTIFIED:
         asked, _, seen = residency(ok, state)
         agreeing = sum(DISAGREEING not in row["caveats"] for row in seen)
@@ -40,6 +42,17 @@ def trust(trials: Sequence[Row]) -> str:
     parts += [f"drift: {', '.join(far)}"] if (far := drifted(trials)) else []
     skipped = sum(row["status"] == "skipped" for row in trials)
     return "trust: " + " · ".join([*parts, *([f"{skipped} skipped"] if skipped else [])])
+
+
+def _read_by(ok: Sequence[Row]) -> list[str]:
+    """Which readers read from storage, those of other libraries with their names and versions."""
+    libraries: dict[str, dict[str, None]] = {}
+    for row in ok:
+        if row.get("spec.data.source") == "storage" and not is_missing(reader := row.get("spec.data.reader")):
+            told = row.get("env.reader")
+            libraries.setdefault(last_part(reader), {}).update({} if is_missing(told) else {str(told): None})
+    named = [f"{name} ({', '.join(told)})" if name == "stock" and told else name for name, told in libraries.items()]
+    return [f"read by {and_(named)}"] if named else []
 
 
 def remedies(points: Sequence[Row]) -> list[str]:

@@ -340,7 +340,7 @@ class TestMatching:
         assert [(one.fact, one.one, one.other) for one in found.environment] == [("host", "here", "there")]
         assert comparison_foot(found)[0] == "environments: host here -> there"
         assert (
-            comparison_head(found) == "B against A: 0 worse, 0 better, 1 same, 0 can't tell (1 comparisons on 1 points)"
+            comparison_head(found) == "B against A: 0 worse, 0 better, 1 same, 0 can't tell (1 comparison on 1 point)"
         )
         assert comparison_json(found)["environment"][0]["identity"] is False
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.results.charts import page
-from benchsuite.results.render.naming import degrees, last_part, parallelism_of, short_workloads
+from benchsuite.results.render.naming import degrees, labels_apart, last_part, parallelism_of, short_workloads
 from benchsuite.results.report import provenance
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.report.sections import sections
@@ -17,6 +17,23 @@ from tests.results.report.reported import made_figures, made_spec, trial
 from tests.results.scaled import frame, made_trials
 
 OWN = "/home/me/models/net.py:WORKLOAD"
+
+
+def test_points_of_one_label_are_told_apart_by_what_differs() -> None:
+    same = {"spec.workload": "resnet50", "spec.data.root": "/a", "spec.measure.repeats": 1, "spec.batch_size": 4.0}
+    rows = [
+        {"label": "resnet50", "point_id": "1", **same, "spec.device": "emulated:5ms", "spec.measure.epochs": None},
+        {"label": "resnet50", "point_id": "2", **same, "spec.device": "emulated:20ms", "spec.measure.epochs": 1.0},
+        {"label": "resnet50", "point_id": "2", **same, "spec.device": "emulated:20ms", "spec.measure.epochs": 1.0},
+        {"label": "files", "point_id": "3", **same, "spec.data.root": "/b", "spec.measure.repeats": 3},
+    ]
+    assert labels_apart(rows) == {
+        "1": "resnet50 emulated:5ms",
+        "2": "resnet50 emulated:20ms epochs 1",
+        "3": "files",
+    }
+    alike = [{**rows[0], "point_id": "4", "spec.data.root": "/c"}, rows[0]]
+    assert set(labels_apart(alike).values()) == {"resnet50"}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_every_trial_and_every_trouble_is_told():
     (line,) = [line for line in text.splitlines() if "parallelism none has 1 rank, world_size is 2" in line]
     assert "2 ranks" in line and "skipped" in line
     assert "No point has a result." in text.split("## late")[1]
-    assert "4 of 4 trials ok · cold verified by mincore in 2 of 2 · 1 skipped" in text
+    assert "4 of 4 trials ok · read by tuned · cold verified by mincore in 2 of 2 · 1 skipped" in text
 
 
 def test_efficiencies_and_where_it_comes_from(tmp_path: Path):

@@ -48,6 +48,13 @@ def test_loaders_alone_are_compared_where_both_are_known() -> None:
     assert "stock 100, tuned 100 samples/s" in lines([{**alone[0], "loader_only_samples_per_s": None}, alone[1]])[0]
 
 
+def test_a_library_that_training_does_not_wait_for_is_said_to_hold_it_back_in_nothing() -> None:
+    alone = [point("files", reader, 48.0, loader_only_samples_per_s=rate) for reader, rate in STOCK_AND_TUNED]
+    no_matter = "; training is not held back by it (stock 48, tuned 48 samples/s)"
+    assert lines(alone)[0].endswith(f"not by the format or the storage{no_matter}")
+    assert lines([alone[0], {**alone[1], "samples_per_s": 60.0}])[0].endswith("not by the format or the storage")
+
+
 STOCK_AND_TUNED = (("stock", 200.0), ("tuned", 500.0))
 
 

@@ -63,6 +63,16 @@ def test_trust_says_how_often_the_cache_state_was_verified():
     assert trust(trials) == "trust: 4 of 5 trials ok · cold verified by mincore in 2 of 4"
 
 
+def test_trust_names_the_readers_and_their_libraries():
+    def read(reader: str | None, told: str | None, **more: Any) -> dict[str, Any]:
+        return cold(0.0, **{"spec.data.reader": reader, "env.reader": told, "status": "ok", **more})
+
+    trials = [read("stock", "pillow 13"), read("stock", "h5py 3"), read("stock", "pillow 13"), read("tuned", None)]
+    trials += [read("a/mine.py:READER", "sha256:1"), read(None, None), read("stock", "lmdb 1", status="failed")]
+    trials.append(read("stock", "lmdb 1", **{"spec.data.source": "memory"}))
+    assert " · read by stock (pillow 13, h5py 3), tuned and mine.py:READER · cold" in trust(trials)
+
+
 def test_residency_counts_where_the_device_was_read_by_others_too():
     trials = [cold(0.0), cold(0.0, caveats=("counters_disagree",))]
     assert "cold verified by mincore in 2 of 2 (and by counters in 1)" in trust(trials)
