@@ -121,7 +121,7 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     if data.reader in TUNED:
         return None
     if data.cache == "direct":
-        return f"reader {data.reader} reads through the page cache; cache direct: set data.reader: tuned"
+        return f"reader {data.reader} reads through the page cache, which cache direct avoids; set data.reader: tuned"
     if data.loader == "dali" and data.reader == "stock":
         return _own_reader_of_dali_problem(data, manifest)
     if data.loader != "torch":
@@ -146,7 +146,8 @@ def _file_problem(reader: str) -> str | None:
     """Why a user's file holds no such reader, or None; the file is read, not run."""
     path, _, name = reader.rpartition(":")
     if not (path.endswith(".py") and os.path.isfile(path)):
-        return f"reader {reader}: {path} is no Python file; write path/to/mine.py:READER"
+        what = "there is no such file" if path.endswith(".py") and not os.path.exists(path) else "it is no Python file"
+        return f"reader {reader}: {path}: {what}; write path/to/mine.py:READER"
     try:
         text = Path(path).read_bytes()
         symbols = symtable(text, path, "exec").get_symbols()  # type: ignore[arg-type]  # bytes, too, as compile() does

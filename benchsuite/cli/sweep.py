@@ -263,7 +263,7 @@ def advise(
     words += [word for override in overrides or [] for word in ("-o", override)]
     for line in too_short(asked, formats, converted_s, time.monotonic() - began_s - converted_s):
         echo(f"--minutes {minutes:g} {line}")
-    echo(f"what is left, or again under another name: {shlex.join(words)}")
+    echo(f"to go on with what is left, or to repeat it with another --session: {shlex.join(words)}")
     echo(f"remove the samples: rm -r {folder}")
     raise typer.Exit(code)
 

@@ -57,7 +57,7 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "An idle machine",
     ),
     "au_above_one": (
-        'The ceiling was measured in a slower stretch than the steps. The table says "not measurable".',
+        'The ceiling was measured in a slower stretch than the steps. Above 1.05 the table says "not measurable".',
         "Measure again on an idle machine",
     ),
     "emulation_late": (

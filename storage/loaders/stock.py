@@ -156,9 +156,11 @@ class _Worker(IterableDataset[Batch]):
             return self._ready(text(self._keys[row]) if self._augments else "", fields, epoch)
         except Exception as error:
             sample, why = self._sample(row, {}), error
+            wanted = KIND_FIELDS[self._reading.kind.name]
             if not isinstance(fields, Mapping):
-                wanted = ", ".join(KIND_FIELDS[self._reading.kind.name])
-                why = TypeError(f"a sample is a {type(fields).__name__}, needed: a dict of {wanted}")
+                why = TypeError(f"a sample is a {type(fields).__name__}, needed: a dict of {', '.join(wanted)}")
+            elif fields and (lacking := [name for name in wanted if name not in fields]):
+                why = TypeError(f"the dict of a sample lacks {', '.join(lacking)}; it has {', '.join(fields)}")
             raise self._told(f"{sample.source}: sample {sample.key!r}", why) from self._cause(why)
 
     def _told(self, where: str, error: Exception) -> DatasetError:

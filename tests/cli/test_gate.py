@@ -57,7 +57,7 @@ class TestCompare:
         code, out, err = run_cli("compare", *pair)
         head, *lines = out.splitlines()
         assert (code, err) == (0, "")
-        assert head == "B against A: 1 worse, 0 better, 0 same, 0 can't tell (1 comparisons on 1 points)"
+        assert head == "B against A: 1 worse, 0 better, 0 same, 0 can't tell (1 comparison on 1 point)"
         (row,) = [line for line in lines if "wds | lustre" in line]
         assert row.split()[3:] == ["samples_per_s", "up", "100.2", "90.25", "0.900", "[0.898", "0.903]", "6+6", "worse"]
         assert "environments: host here -> there" in lines
@@ -312,7 +312,7 @@ class TestChoices:
 
     def test_other_settings_still_tell_points_apart(self, run_cli: Run, formats: Path):
         sides = ("data.format=files,batch_size=1", "data.format=lmdb")
-        assert "1 comparisons on 1 points" in run_cli("compare", *sides, "--store", formats)[1]
+        assert "1 comparison on 1 point" in run_cli("compare", *sides, "--store", formats)[1]
         code, _, err = run_cli("compare", "data.format=files", "session=default,data.format=lmbd", "--store", formats)
         assert code == 2 and "no trial has data.format=lmbd" in err
 

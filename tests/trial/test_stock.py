@@ -129,7 +129,7 @@ def test_an_epoch_on_an_emulated_device_is_taken_to_its_end(dataset_root: Path) 
 
 
 def test_an_own_reader_that_is_not_there_is_told(dataset_root: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"reader .*mine\.py:READER: .* is no Python file"):
+    with pytest.raises(UserError, match=r"reader .*mine\.py:READER: .*: there is no such file"):
         plan_trial(spec(dataset_root, reader=f"{tmp_path / 'mine.py'}:READER"))
 
 
