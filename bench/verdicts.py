@@ -187,14 +187,17 @@ def quota(cores: float) -> Iterator[None]:
 @contextmanager
 def of_others(*commands: list[str]) -> Iterator[None]:
     """Run processes of others, which are nobody's children here."""
-    starts = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL).pid)"
+    starts = (
+        "import subprocess, sys\n"
+        "print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, start_new_session=True).pid)"
+    )
     found = [int(subprocess.check_output([sys.executable, "-c", starts, *command])) for command in commands]
     try:
         time.sleep(0.5)
         yield
     finally:
         for process in found:
-            os.kill(process, 9)
+            os.killpg(process, 9)
 
 
 def crowd() -> Any:

@@ -19,7 +19,7 @@ takes grows with them.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -102,8 +102,7 @@ def epoch_figures(
     spec: TrialSpec,
     values: Mapping[str, Any],
     manifest: Manifest,
-    environment: Mapping[str, Any],
-    ahead_kb: int | None,
+    window: ColdWindow | None,
     taken: float | None = None,
 ) -> dict[str, Any]:
     """Figures of the epoch of a cold trial; none where its window does not tell them.
@@ -112,7 +111,6 @@ def epoch_figures(
     """
     if taken is not None and spec.data.cache == "cold":
         return {"au_epoch": taken, "au_epoch_error": None, "au_epoch_rule": "epoch"}
-    window = cold_window(spec, values, manifest, environment, ahead_kb)
     if window is None:
         return {}
     estimate, whole = over_epoch(window), spec.measure.epochs is not None
@@ -175,15 +173,16 @@ def cold_window(
 def _noise(spec: TrialSpec, values: Mapping[str, Any], manifest: Manifest) -> float:
     """How far the mean step of an epoch may be from that of the steps that were counted, over that step.
 
-    By the spread of single steps. Where none waited they have little, and say nothing of those that do: such a step is
-    taken to wait as long as its input takes. Of a whole epoch a few steps lie around ceilings and are not counted: they
-    may take no time, or twice as much as the others.
+    By the spread of single steps. Steps that did not wait spread little, and do not tell how many others will: by the
+    rule of three, each of which then waits as long as its input takes; so where the spread is not known. Of a whole
+    epoch some steps are not counted, around ceilings and for the shuffle buffers of streams: they may take no time, or
+    twice as much as the others.
     """
     spread: float = (values.get("au_error") or 0.0) / values["au"]
     if spec.measure.epochs is not None:
         return math.hypot(spread, max(0.0, 1 - spec.measure.steps * spec.global_batch / manifest.num_samples))
     waited, busy = values.get("input_stall_fraction"), float(min(1.0, values["reader_busy_fraction"]))
-    if waited is None or waited >= FEW_WAITS:
+    if values.get("au_error") is not None and (waited is None or waited >= FEW_WAITS):
         return spread
     return max(spread, RULE_OF_THREE / spec.measure.steps * busy)
 
@@ -195,7 +194,14 @@ def _reads_neighbours(spec: TrialSpec, values: Mapping[str, Any]) -> bool:
     return indexable and spec.data.cache == "cold" and amplification > MIN_AMPLIFICATION
 
 
-def epoch_caveats(spec: TrialSpec, values: Mapping[str, Any], ahead_kb: int | None) -> list[tuple[str, str]]:
+def read_ahead_error(window: ColdWindow | None) -> float:
+    """How far what the kernel reads ahead may move the utilization over the epoch."""
+    return 0.0 if window is None else over_epoch(replace(window, noise=0.0)).error
+
+
+def epoch_caveats(
+    spec: TrialSpec, values: Mapping[str, Any], ahead_kb: int | None, window: ColdWindow | None
+) -> list[tuple[str, str]]:
     """Why the first steps of a cold epoch are no picture of the rest: (name, the arithmetic)."""
     ahead = "" if ahead_kb is None else f" (read_ahead_kb {ahead_kb})"
     au, error = values.get("au_epoch"), values.get("au_epoch_error")
@@ -207,7 +213,7 @@ def epoch_caveats(spec: TrialSpec, values: Mapping[str, Any], ahead_kb: int | No
         found = f"{values['read_amplification']:.2f} bytes came from storage for each delivered"
         means = f"the kernel reads ahead{ahead}, and later steps of the epoch find in memory what these pay for"
         return [("read_amplification", f"{found}: {means}{told}")]
-    if values.get("au_epoch_rule") == "stream" and (error or 0.0) > MAX_STREAM_ERROR:
+    if values.get("au_epoch_rule") == "stream" and read_ahead_error(window) > MAX_STREAM_ERROR:
         counted = f"{values['delivered_bytes'] / 1e6:.3g} MB of streams were counted"
         return [("short_window", f"{counted}, of each of which the kernel reads some MB ahead{ahead}{told}")]
     return []

@@ -14,7 +14,7 @@ from typing import Any
 from benchsuite import storage
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
 from benchsuite.analysis.caveats import caveats, utilization_caveats
-from benchsuite.analysis.epoch import epoch_caveats, epoch_figures
+from benchsuite.analysis.epoch import cold_window, epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
 from benchsuite.analysis.metrics import figures, whole_epoch_utilization
@@ -178,9 +178,11 @@ def measured(
     values |= reads_figures(results, stored_on.reads_counted) | operator_figures(values, results)
     values["foreign_cpu_cores"] = foreign_cores
     ahead_kb = attempt.env.get(read_from, {}).get("read_ahead_kb")
-    if attempt.point.manifest is not None:
+    window = None
+    if (manifest := attempt.point.manifest) is not None:
+        window = cold_window(spec, values, manifest, attempt.env, ahead_kb)
         taken = whole_epoch_utilization(results, spec.emulated_step_s)
-        values |= epoch_figures(spec, values, attempt.point.manifest, attempt.env, ahead_kb, taken)
+        values |= epoch_figures(spec, values, manifest, window, taken)
     values |= _judged(values, attempt, results)
     profile = profile_of([result.io_profile for result in results if result.io_profile])
     ranks, cores = _crowded(attempt)
@@ -188,7 +190,7 @@ def measured(
     found = ranges if spec.measure.profile == "nvtx" else []
     found += traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
     found += counter_caveats(spec, values, ahead_kb) + mount_caveats(results, stored_on.reads_counted)
-    found += epoch_caveats(spec, values, ahead_kb)
+    found += epoch_caveats(spec, values, ahead_kb, window)
     found += utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
     if lane := this_lane():
         found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))

@@ -170,7 +170,7 @@ def _held_by(figures: Mapping[str, Any], setting: Setting, step: float) -> Judge
 
 
 def _beside_computation(found: Judgement, held: float, figures: Mapping[str, Any], setting: Setting) -> Judgement:
-    """What the input holds back, or mixed where it costs little beside the computation."""
+    """What the input holds back, or mixed where it costs little beside the computation, and no core is missing."""
     crowded = found.bottleneck == "client_cpu" and _waits_for_cores(figures) >= CROWDED_SHARE
     if held < MOSTLY_KEPT_UP_AU or crowded or found.bottleneck == "mixed":
         return found
@@ -319,7 +319,7 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     found = (_seen_readers if seen else _telling_readers)(figures, setting, evidence)
     if found.bottleneck == CANNOT_TELL:
         return found
-    if found.bottleneck in ("storage", "mixed") and (others := _others_read(figures)):
+    if found.bottleneck in ("storage", "mixed") and (others := _others_read(figures, setting)):
         return Judgement(CANNOT_TELL, f"{evidence}; {others}", ALONE)
     if found.bottleneck == "preprocessing" and _lacks_cores(figures):
         return found._replace(bottleneck="client_cpu")
@@ -328,13 +328,13 @@ def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     return found
 
 
-def _others_read(figures: Mapping[str, Any]) -> str | None:
-    """What others read from the loop's disk meanwhile; None where that is little, or cannot be told."""
+def _others_read(figures: Mapping[str, Any], setting: Setting) -> str | None:
+    """What others read from the disk that the loop reads; None where that is little, or cannot be told."""
     names = ("mount_counter", "process_storage_bytes", "mount_read_bytes")
     counter, own, read = (figures.get(name) for name in names)
     if own is None or read is None or not str(counter).startswith("diskstats"):
         return None
-    if read - own < max(OTHERS_SHARE * read, NOISE_BYTES):
+    if own < NOISE_BYTES or _cached(figures, setting) > MAIN_SHARE or read - own < OTHERS_SHARE * read:
         return None
     return f"others read {(read - own) / 1e6:.3g} of the {read / 1e6:.3g} MB that the disk gave meanwhile"
 
@@ -354,7 +354,9 @@ def _taken_cores(figures: Mapping[str, Any], setting: Setting, evidence: str) ->
     """Steps that lose time to neither input nor ranks: readers take cores only where cores are waited for."""
     lost = 1 - figures["au"] - (figures.get("input_stall_fraction") or 0.0)
     if _waits_for_cores(figures) < lost / 2:
-        said = f"{evidence}; {lost:.0%} more of it is lost while readers run, and not by waiting for them or for a core"
+        said = (
+            f"{evidence}; the step loses {lost:.0%} more while readers run, and not by waiting for them or for a core"
+        )
         return Judgement("mixed", said, PROFILE)
     fewer = _fewer_threads(figures, setting)
     fitting = f"{fewer}, more cores a rank" if fewer else "more cores a rank, fewer workers or threads"

@@ -7,8 +7,9 @@ from benchsuite.results.render.tables import Row, is_missing, whole
 
 WORKLOAD, PARALLELISM, SIZES = "spec.workload", "spec.parallelism", "spec.model."
 GOES_WITHOUT_SAYING = (None, False, "torch")
-IN_NO_LABEL = ("spec.data.root", "spec.data.staging_dir", "spec.measure.repeats", "spec.measure.timeout_s")
-"""Settings that tell no two points apart."""
+ROOT = "spec.data.root"
+IN_NO_LABEL = (ROOT, *(f"spec.{name}" for name in ("data.staging_dir", "measure.repeats", "measure.timeout_s")))
+"""Settings that are no part of a label; the folder of the data is where nothing else differs."""
 
 
 def short_workloads(names: Iterable[str]) -> dict[str, str]:
@@ -54,13 +55,19 @@ def labels_apart(points: Iterable[Row]) -> dict[str, str]:
         ]
         for point, row in rows.items():
             words = [_setting(name, row[name]) for name in differing if not is_missing(row.get(name))]
-            found[point] = " ".join([label, *words])
+            found[point] = " ".join([label, *(words or _folder(row, rows.values()))])
     return found
+
+
+def _folder(row: Row, others: Iterable[Row]) -> list[str]:
+    """As many parts of the end of a point's data folder as tell it from the others'; none where all have the same."""
+    roots = {str(other[ROOT]) for other in others if not is_missing(other.get(ROOT))}
+    return [_end(str(row[ROOT]), roots)] if len(roots) > 1 and not is_missing(row.get(ROOT)) else []
 
 
 def _setting(name: str, value: object) -> str:
     """A setting in words: texts say what they are of, numbers do not."""
-    return str(value) if isinstance(value, str) else f"{name.rpartition('.')[2]} {whole(value)}"
+    return last_part(value) if isinstance(value, str) else f"{name.rpartition('.')[2]} {whole(value)}"
 
 
 def degrees(parallelism: Mapping[str, Any]) -> str:

@@ -11,6 +11,8 @@ from benchsuite.results.store.record import CANNOT_TELL
 MAX_EVIDENCE = 8
 MAX_NAMED = 3
 """Choices that a sentence names; the table has the others."""
+INCURABLE = "not_read"
+"""The caveat of choices that are fast because they read nothing: measuring again changes that in nothing."""
 PARTS = {
     "load_s": "wait {} longer for input",
     "h2d_s": "copy to the device for {} longer",
@@ -50,8 +52,10 @@ def _of_contest(contest: Contest) -> str:
         return f"{said} As it was measured, {most.label} gave the most: {_value(contest, most)}. {_limit(most.row)}"
     best, *others = contest.ranked
     reach = best.high or best.value or 0.0
-    more = [choice for choice in unranked if (choice.value or 0.0) > reach]
-    rest = [choice for choice in unranked if (choice.value or 0.0) <= reach]
+    more = [
+        choice for choice in unranked if (choice.value or 0.0) > reach and INCURABLE not in str(choice.why_unranked)
+    ]
+    rest = [choice for choice in unranked if choice not in more]
     tied = [choice for choice in others if not choice.told_apart]
     apart = [choice for choice in others if choice.told_apart]
     if not more and tied and not apart and None in [choice.more_repeats for choice in tied[:MAX_NAMED]]:

@@ -73,7 +73,7 @@ def _markdown(section: Section) -> str:
         [
             f"## {inline(section.title)}",
             *map(inline, section.answer),
-            "Median over repeats ± the distance to the farthest:",
+            "Median over repeats ± the distance to the farthest; of AU of the epoch also to where its error reaches:",
             as_markdown(section.points, COLUMNS),
             *([inline(meaning)] if (meaning := au_meaning(section.points)) else []),
             *_operators(section),

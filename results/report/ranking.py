@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 from benchsuite.results.render.naming import sizes_of
 from benchsuite.results.render.tables import Row, is_above_one, is_missing, is_number
 from benchsuite.results.render.words import counted
-from benchsuite.results.report.readers import is_beside_stock
+from benchsuite.results.report.readers import choices as choices_of_readers
 from benchsuite.results.store.record import MAX_AU
 
 LEVEL, POWER = 0.975, 0.8
@@ -140,14 +140,13 @@ def contests(points: Sequence[Row], trials: Sequence[Row], rank_by: str) -> list
     reading = [row for row in ok if row.get("spec.data.source") == "storage"]
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in reading or ok:
-        if not is_beside_stock(row, ok):
-            groups.setdefault(_alike(row, rank_by), []).append(row)
+        groups.setdefault(_alike(row, rank_by), []).append(row)
     repeats: dict[str, list[Row]] = {}
     for row in trials:
         if row["status"] == "ok":
             repeats.setdefault(str(row["point_id"]), []).append(row)
     return [
-        _contest(_title(key, list(groups)), measure, [_choice(row, measure, repeats) for row in rows])
+        _contest(_title(key, list(groups)), measure, [_choice(row, measure, repeats) for row in choices_of_readers(rows)])
         for key, rows in groups.items()
     ]
 

@@ -1,6 +1,7 @@
 """Stock readers beside our own: what a format's library holds back, and what the format or the storage does."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.scaling.staging import like
@@ -9,18 +10,26 @@ READER = ("spec.data.reader",)
 ALONE = "loader_only_samples_per_s"
 MIN_GAIN = 1.1
 """Our own reading that gives less than this much more leaves nothing to blame a library for."""
-UNRANKED = "tuned is the suite's own fast reading, which shows what a format could give: it is not ranked beside stock"
+UNRANKED = (
+    "tuned is the suite's own fast reading, which shows what a format could give: it is not ranked beside other readers"
+)
 
 
 def lines(points: Sequence[Row]) -> list[str]:
     """A line for each point that was read by both, the largest difference first; and why one of them has no rank."""
     found = sorted(_pairs(points), key=lambda pair: -pair[2])
-    return [_in_words(stock, tuned, gain) for stock, tuned, gain in found] + [UNRANKED] * bool(found)
+    measured: dict[Any, list[Row]] = {}
+    for row in points:
+        if row["status"] == "ok":
+            measured.setdefault(row.get("spec.workload"), []).append(row)
+    unranked = any(len(choices(rows)) < len(rows) for rows in measured.values())
+    return [_in_words(stock, tuned, gain) for stock, tuned, gain in found] + [UNRANKED] * unranked
 
 
-def is_beside_stock(row: Row, points: Sequence[Row]) -> bool:
-    """Whether a point is our own reading of what a stock reader reads too: no choice of whoever trains."""
-    return row.get(READER[0]) == "tuned" and any(tuned is row for _, tuned, _ in _pairs(points))
+def choices(points: Sequence[Row]) -> list[Row]:
+    """The points that whoever trains may choose from: without our own reading, where another reader reads as well."""
+    others = any(row.get(READER[0]) not in ("tuned", None) for row in points)
+    return [row for row in points if not others or row.get(READER[0]) != "tuned"]
 
 
 def _pairs(points: Sequence[Row]) -> Iterator[tuple[Row, Row, float]]:

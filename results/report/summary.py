@@ -51,7 +51,7 @@ def _read_by(ok: Sequence[Row]) -> list[str]:
         if row.get("spec.data.source") == "storage" and not is_missing(reader := row.get("spec.data.reader")):
             told = row.get("env.reader")
             libraries.setdefault(last_part(reader), {}).update({} if is_missing(told) else {str(told): None})
-    named = [f"{name} ({', '.join(told)})" if name == "stock" and told else name for name, told in libraries.items()]
+    named = [f"{name} ({', '.join(told)})" if told and ":" not in name else name for name, told in libraries.items()]
     return [f"read by {and_(named)}"] if named else []
 
 
@@ -87,7 +87,8 @@ def _commonest(details: Sequence[tuple[str, int]]) -> str:
 
 MAX_REMEDIES = 5
 LEGEND = (
-    "± = farthest repeat · AU = step time with its input in memory / step time, both of the same trial\n"
+    "± = farthest repeat; of AU of the epoch also what its error reaches · est. = estimated from the counted window\n"
+    "AU = step time with its input in memory / step time, both of the same trial\n"
     "MB/s = stored bytes of the samples consumed · ms/step = mean of the slowest rank = load + copy to device + "
     "forward + backward + exposed communication + optimizer\n"
     "bubble = waiting for other stages of a pipeline · MFU = the model's FLOPs / the device's dense peak\n"

@@ -160,7 +160,9 @@ class _Worker(IterableDataset[Batch]):
             if not isinstance(fields, Mapping):
                 why = TypeError(f"a sample is a {type(fields).__name__}, needed: a dict of {', '.join(wanted)}")
             elif fields and (lacking := [name for name in wanted if name not in fields]):
-                why = TypeError(f"the dict of a sample lacks {', '.join(lacking)}; it has {', '.join(fields)}")
+                why = TypeError(
+                    f"the dict of a sample lacks {', '.join(lacking)}; it has {', '.join(map(str, fields))}"
+                )
             raise self._told(f"{sample.source}: sample {sample.key!r}", why) from self._cause(why)
 
     def _told(self, where: str, error: Exception) -> DatasetError:

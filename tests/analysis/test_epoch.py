@@ -13,6 +13,7 @@ from benchsuite.analysis.epoch import (
     epoch_figures,
     over_epoch,
 )
+from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.storage.dataset.manifest import Manifest
 from tests.helpers.made import made_spec
 
@@ -79,6 +80,7 @@ def test_what_was_read_ahead_makes_a_streams_window_uncertain(au: float, busy: f
 MANIFEST = Manifest.model_construct(num_samples=1000, stored_bytes=100_000_000)
 VALUES: dict[str, Any] = {
     "au": 0.2,
+    "au_error": 0.0,
     "read_amplification": 1.5,
     "delivered_bytes": 10_000_000,
     "samples_per_s": 100.0,
@@ -98,6 +100,14 @@ def window_of(data: dict[str, Any], values: dict[str, Any], environment: dict[st
     return cold_window(spec, VALUES | values, MANIFEST, ENVIRONMENT | environment, 1000)
 
 
+def told(spec: TrialSpec, values: dict[str, Any], environment: dict[str, Any], ahead_kb: int | None) -> dict[str, Any]:
+    return epoch_figures(spec, values, MANIFEST, cold_window(spec, values, MANIFEST, environment, ahead_kb))
+
+
+def caveats_of(spec: TrialSpec, values: dict[str, Any], ahead_kb: int | None) -> list[tuple[str, str]]:
+    return epoch_caveats(spec, values, ahead_kb, cold_window(spec, values, MANIFEST, ENVIRONMENT, ahead_kb))
+
+
 def test_a_trials_window() -> None:
     assert window_of({}, {}, {}) == ColdWindow(0.2, pytest.approx(0.75), 1.5, 1.0, 1.0, 0.9)
     two = window_of({}, {}, {"nodes": [{}, {}]})
@@ -113,7 +123,7 @@ def test_a_stream_is_uncertain_by_what_the_kernel_reads_ahead() -> None:
 def test_a_whole_epoch_that_was_delivered_is_one() -> None:
     """With what lay in the queue at its end."""
     values = VALUES | {"delivered_bytes": 100_000_000}
-    found = epoch_figures(made_spec(measure={"epochs": 1}), values, MANIFEST, ENVIRONMENT, 8192)
+    found = told(made_spec(measure={"epochs": 1}), values, ENVIRONMENT, 8192)
     assert (found["au_epoch"], found["au_epoch_rule"]) == (pytest.approx(0.2), "epoch")
 
 
@@ -121,34 +131,34 @@ def test_an_epoch_begins_with_the_start_of_its_readers() -> None:
     """100 steps of 100 ms, of which 20 ms are computed; the first batch comes after 5 s in place of 0.08."""
     spec, late = made_spec(batch_size=10, data={"format": "files"}, measure={"epochs": 1}), {"first_batch_s": 5.0}
     values = VALUES | {"delivered_bytes": 100_000_000}
-    found = epoch_figures(spec, values | late, MANIFEST, ENVIRONMENT, None)
+    found = told(spec, values | late, ENVIRONMENT, None)
     assert found["au_epoch"] == pytest.approx(100 * 0.02 / (5 + 99 * 0.1 + 0.02))
-    as_any = epoch_figures(spec, values | {"first_batch_s": 0.08}, MANIFEST, ENVIRONMENT, None)
+    as_any = told(spec, values | {"first_batch_s": 0.08}, ENVIRONMENT, None)
     assert as_any["au_epoch"] == pytest.approx(0.2)
 
 
 def test_an_epoch_that_was_taken_to_its_end_needs_no_estimate() -> None:
     spec = made_spec(batch_size=10, data={"format": "files"}, measure={"epochs": 1})
-    found = epoch_figures(spec, VALUES | {"first_batch_s": 5.0}, MANIFEST, ENVIRONMENT, None, taken=0.3)
+    found = epoch_figures(spec, VALUES | {"first_batch_s": 5.0}, MANIFEST, None, taken=0.3)
     assert found == {"au_epoch": 0.3, "au_epoch_error": None, "au_epoch_rule": "epoch"}
     untold = VALUES | {"decode_s_per_sample": None}
-    assert epoch_figures(spec, untold, MANIFEST, ENVIRONMENT, None, taken=0.3) == found
+    assert epoch_figures(spec, untold, MANIFEST, None, taken=0.3) == found
     warm = made_spec(data={"format": "files", "cache": "warm"}, measure={"epochs": 1})
-    assert epoch_figures(warm, VALUES, MANIFEST, ENVIRONMENT, None, taken=0.3) == {}
+    assert epoch_figures(warm, VALUES, MANIFEST, None, taken=0.3) == {}
 
 
 def test_noise_of_steps_is_in_the_error_of_a_window() -> None:
     spec, values = made_spec(data={"format": "files"}, measure={"steps": 8}), VALUES | {"au_error": 0.02}
-    found = epoch_figures(spec, values, MANIFEST, {}, None)
+    found = told(spec, values, {}, None)
     assert (found["au_epoch_error"], found["au_epoch_rule"]) == (pytest.approx(0.02), "window")
 
 
 def test_steps_around_ceilings_are_in_the_error_of_a_whole_epoch() -> None:
     """96 of its 100 steps were counted."""
     spec = made_spec(batch_size=10, data={"format": "files"}, measure={"epochs": 1}).with_steps(96)
-    found = epoch_figures(spec, VALUES, MANIFEST, ENVIRONMENT, None)
+    found = told(spec, VALUES, ENVIRONMENT, None)
     assert (found["au_epoch_error"], found["au_epoch_rule"]) == (pytest.approx(0.2 * 0.04), "epoch")
-    noisy = epoch_figures(spec, VALUES | {"au_error": 0.2 * 0.03}, MANIFEST, ENVIRONMENT, None)
+    noisy = told(spec, VALUES | {"au_error": 0.2 * 0.03}, ENVIRONMENT, None)
     assert noisy["au_epoch_error"] == pytest.approx(0.2 * 0.05)
 
 
@@ -159,11 +169,12 @@ def test_steps_around_ceilings_are_in_the_error_of_a_whole_epoch() -> None:
         ({"input_stall_fraction": 0.0, "reader_busy_fraction": 0.1}, 0.1 * 3 / 30),
         ({"input_stall_fraction": 0.0, "au_error": 0.2}, 0.2),
         ({"input_stall_fraction": 0.02, "au_error": 0.01}, 0.01),
+        ({"input_stall_fraction": 0.02, "au_error": None}, 0.9 * 3 / 30),  # how steps spread is not known
     ],
 )
 def test_steps_that_did_not_wait_do_not_prove_that_none_does(values: dict[str, Any], error: float) -> None:
     spec = made_spec(data={"format": "files"}, measure={"steps": 30})
-    found = epoch_figures(spec, VALUES | {"au": 1.0} | values, MANIFEST, ENVIRONMENT, None)
+    found = told(spec, VALUES | {"au": 1.0} | values, ENVIRONMENT, None)
     assert found["au_epoch_error"] == pytest.approx(error)
 
 
@@ -181,7 +192,7 @@ def test_what_later_steps_do_not_find_changes_nothing(
 ) -> None:
     """Nothing is read ahead, or it has left memory until it is asked for."""
     spec = made_spec(data={"format": "hdf5"} | data)
-    found = epoch_figures(spec, VALUES | values, MANIFEST, ENVIRONMENT | environment, 8192)
+    found = told(spec, VALUES | values, ENVIRONMENT | environment, 8192)
     assert found == {
         "au_epoch": pytest.approx(0.2),
         "au_epoch_error": pytest.approx(0.0),
@@ -195,7 +206,7 @@ def test_what_later_steps_do_not_find_changes_nothing(
 )
 def test_windows_that_tell_nothing_of_their_epoch(data: dict[str, Any], values: dict[str, Any]) -> None:
     spec = made_spec(data={"format": "hdf5"} | data)
-    assert epoch_figures(spec, VALUES | values, MANIFEST, ENVIRONMENT, 8192) == {}
+    assert told(spec, VALUES | values, ENVIRONMENT, 8192) == {}
 
 
 @pytest.mark.parametrize(
@@ -215,30 +226,38 @@ def test_the_sizes_of_all_samples_count(au: float, busy: float, sizes: float, ex
 
 def test_the_caveat_says_what_was_read_ahead_and_what_it_means() -> None:
     spec = made_spec(data={"format": "lmdb"})
-    values = VALUES | epoch_figures(spec, VALUES, MANIFEST, ENVIRONMENT, 8192)
-    [(name, why)] = epoch_caveats(spec, values, 8192)
+    values = VALUES | told(spec, VALUES, ENVIRONMENT, 8192)
+    [(name, why)] = caveats_of(spec, values, 8192)
     assert name == "read_amplification"
     assert why.startswith(
         "1.50 bytes came from storage for each delivered: the kernel reads ahead (read_ahead_kb 8192)"
     )
-    told = f"over an epoch AU is about {values['au_epoch']:.2f} ±{values['au_epoch_error']:.2f}"
-    assert why.endswith(f"{told}, and measure.epochs: 1 measures it")
-    assert epoch_caveats(spec, VALUES | {"read_amplification": 1.09}, 8192) == []
-    assert "over an epoch" not in epoch_caveats(spec, VALUES, None)[0][1]
+    said = f"over an epoch AU is about {values['au_epoch']:.2f} ±{values['au_epoch_error']:.2f}"
+    assert why.endswith(f"{said}, and measure.epochs: 1 measures it")
+    assert caveats_of(spec, VALUES | {"read_amplification": 1.09}, 8192) == []
+    assert "over an epoch" not in caveats_of(spec, VALUES, None)[0][1]
     whole = made_spec(data={"format": "lmdb"}, measure={"epochs": 1})
-    assert epoch_caveats(whole, values | {"au_epoch_error": None}, 8192)[0][1].endswith(
+    assert caveats_of(whole, values | {"au_epoch_error": None}, 8192)[0][1].endswith(
         f"AU is about {values['au_epoch']:.2f}"
     )
 
 
 def test_a_streams_short_window_has_a_caveat() -> None:
     spec = made_spec(data={"format": "webdataset", "num_workers": 2})
-    short, long = (epoch_figures(spec, VALUES, MANIFEST, ENVIRONMENT, kb) for kb in (1000, 100))
-    assert epoch_caveats(spec, VALUES | short, 1000) == [
+    short, long = (told(spec, VALUES, ENVIRONMENT, kb) for kb in (1000, 100))
+    assert caveats_of(spec, VALUES | short, 1000) == [
         (
             "short_window",
             "10 MB of streams were counted, of each of which the kernel reads some MB ahead (read_ahead_kb 1000); "
             "over an epoch AU is about 0.20 ±0.04, and measure.epochs: 1 measures it",
         )
     ]
-    assert epoch_caveats(spec, VALUES | long, 100) == []
+    assert caveats_of(spec, VALUES | long, 100) == []
+
+
+def test_a_stream_that_feeds_its_steps_has_no_caveat_for_what_the_rule_of_three_allows() -> None:
+    spec = made_spec(data={"format": "webdataset", "num_workers": 2}, measure={"steps": 30})
+    fed = VALUES | {"au": 1.0, "input_stall_fraction": 0.0, "reader_busy_fraction": 0.5}
+    found = told(spec, fed, ENVIRONMENT, 1000)
+    assert found["au_epoch_error"] == pytest.approx(0.05)
+    assert caveats_of(spec, fed | found, 1000) == []

@@ -284,7 +284,7 @@ def test_who_waits_for_no_core_has_lost_none_to_readers(contention: float | None
     about = Setting(ranks=1, num_workers=4, cores=64)
     found = verdict(HELD | idle | {"cpu_contention_fraction": contention}, about)
     assert found is not None and found.bottleneck == "mixed"
-    assert "8% more of it is lost while readers run, and not by waiting for them or for a core" in found.evidence
+    assert "the step loses 8% more while readers run, and not by waiting for them or for a core" in found.evidence
     assert "take cores" not in found.evidence and "workers" not in str(found.remedy)
     assert name(**idle | {"au": 0.89, "cpu_contention_fraction": 0.06, "foreign_cpu_cores": 0.0}) == "client_cpu"
 
@@ -332,6 +332,8 @@ def test_beside_others_who_read_from_the_disk_it_is_not_blamed(decode_s: float):
         ({"process_storage_bytes": 85_000_000}, "storage"),
         ({"process_storage_bytes": 130_000_000}, "storage"),
         ({"mount_read_bytes": 5_000_000, "process_storage_bytes": 2_000_000}, "storage"),  # what a system reads anyway
+        ({"mount_read_bytes": 50_000_000, "process_storage_bytes": 1_000_000}, "storage"),  # it reads elsewhere
+        ({"cache_hit_fraction": 0.9}, "preprocessing"),
         ({"process_storage_bytes": None}, "storage"),
         ({"mount_read_bytes": None}, "storage"),
         ({"mount_counter": "net eth0"}, "storage"),  # by which gradients come, too

@@ -137,7 +137,7 @@ def made_steps(
         (
             {"parts_s": {"load": 0.1, "other": 9.9}, "ceiling_s": 2.2} | {"between_s": 9.6, "run_queue_s": 0.0},
             "mixed",
-            "AU 0.69; 1% .* 0% for a core; 30% more of it is lost while readers run",
+            "AU 0.69; 1% .* 0% for a core; the step loses 30% more while readers run",
             "a profile of the step",
         ),
         (

@@ -85,7 +85,7 @@ class TestLatex:
         epoch = {"samples_per_s": 100.0, "au": 0.8, "au_epoch": 0.7, "au_epoch_error": 0.02, "au_epoch_rule": "window"}
         made = tables(made_record(0, figures=epoch))
         assert r"point & n & AU & AU of the epoch & samples/s \\" in made
-        assert r"files & 1 & 0.80 & 0.70 est. & 100 \\" in made
+        assert r"files & 1 & 0.80 & 0.70 $\pm$0.02 est. & 100 \\" in made
         assert "of the counted window. AU of the epoch: the same over a whole epoch" in made
         assert "; est.: estimated from the counted window, within 0.02.}" in made
 

@@ -32,8 +32,12 @@ def test_points_of_one_label_are_told_apart_by_what_differs() -> None:
         "2": "resnet50 emulated:20ms epochs 1",
         "3": "files",
     }
-    alike = [{**rows[0], "point_id": "4", "spec.data.root": "/c"}, rows[0]]
-    assert set(labels_apart(alike).values()) == {"resnet50"}
+    elsewhere = [
+        {**rows[0], "point_id": "4", "spec.data.root": "/c/photos"},
+        {**rows[0], "spec.data.root": "/a/photos"},
+    ]
+    assert labels_apart(elsewhere) == {"4": "resnet50 c/photos", "1": "resnet50 a/photos"}
+    assert labels_apart([rows[0], {**rows[0], "point_id": "4"}]) == {"1": "resnet50", "4": "resnet50"}
 
 
 @pytest.mark.parametrize(

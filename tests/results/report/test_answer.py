@@ -102,6 +102,23 @@ def test_a_disturbed_choice_has_no_rank_however_fast_it_was() -> None:
     ]
 
 
+def test_a_choice_that_read_nothing_leaves_no_answer_open() -> None:
+    [text] = said(SLOW, choice("lmdb", [90.0, 91.0], caveats=["not_read"]), FAST)
+    assert text.startswith("Use hdf5: ")
+    assert text.endswith("lmdb is not ranked: readers handed on bytes that nobody read.")
+
+
+def test_devices_are_no_choices_of_each_other() -> None:
+    rates = {"5ms": {"a": 9.0, "b": 8.0}, "9ms": {"c": 4.0, "d": 5.0}}
+    choices = [
+        choice(name, [rate, rate + 0.1], **{"spec.device": f"emulated:{device}"})
+        for device, found in rates.items()
+        for name, rate in found.items()
+    ]
+    told = [text.partition(":")[2].partition(":")[2].partition(":")[0] for text in said(*choices)]
+    assert told == [" use a", " use d"]
+
+
 def test_a_choice_of_which_most_repeats_were_left_alone_has_a_rank() -> None:
     points, trials = choice("lmdb", [90.0, 91.0, 92.0])
     trials[0]["caveats"] = points[0]["caveats"] = ["foreign_load"]
@@ -164,6 +181,10 @@ def test_our_own_reading_beside_stock_is_no_choice() -> None:
 
     assert "tuned" not in said(read("stock", [50.0, 51.0]), read("tuned", [90.0, 91.0]), FAST)[0]
     assert said(read("tuned", [90.0, 91.0]), FAST)[0].startswith("Use files tuned")
+    stock = choice("hdf5 stock", [30.0, 31.0], **{"spec.data.reader": "stock"})
+    points, trials = together(stock, read("tuned", [90.0, 91.0]))
+    [alone] = contests(points, trials, "samples_per_s")
+    assert [one.label for one in alone.choices] == ["hdf5 stock"], "another format's library was not measured"
 
 
 def test_points_of_which_no_two_are_choices_say_what_holds_them_back() -> None:
