@@ -208,11 +208,11 @@ def crowd() -> Any:
 
 
 def reads(root: Path) -> Any:
-    """A process of others that reads from the disk all the time, past the page cache and under our limits."""
+    """Processes of others that read from the disk all the time, past the page cache and under our limits."""
     file = root / "of_others"
     file.write_bytes(bytes(1 << 26))
     again = 'while dd if="$0" of=/dev/null bs=256k iflag=direct 2> /dev/null; do :; done'
-    return of_others(["sh", "-c", again, str(file)])
+    return of_others(*[["sh", "-c", again, str(file)]] * 4)
 
 
 def apart(root: Path, spec: Mapping[str, Any], namespace: str, prepare: str) -> TrialRecord:
