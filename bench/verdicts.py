@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset
 import benchsuite
 from bench.throttle import V1, CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
+from benchsuite.launch.launcher import CannotStart
 from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
 from benchsuite.runner.single_trial import in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
@@ -212,7 +213,7 @@ def reads(root: Path) -> Any:
     file = root / "of_others"
     file.write_bytes(bytes(1 << 26))
     again = 'while dd if="$0" of=/dev/null bs=256k iflag=direct 2> /dev/null; do :; done'
-    return of_others(*[["sh", "-c", again, str(file)]] * 4)
+    return of_others(*[["sh", "-c", again, str(file)]] * 2)
 
 
 def apart(root: Path, spec: Mapping[str, Any], namespace: str, prepare: str) -> TrialRecord:
@@ -417,7 +418,7 @@ def report(root: Path) -> list[Judged]:
     for cause in (*of_input(root), *of_nodes(root), *of_loops(root)):
         try:
             judged = Judged(cause, cause.said())
-        except (CannotThrottle, RuntimeError, OSError) as error:
+        except (CannotStart, CannotThrottle, RuntimeError, OSError) as error:
             judged = Judged(cause, None, str(error))
         found.append(judged)
         wanted = "" if judged.said in cause.expected else f" (made: {' or '.join(cause.expected)})"

@@ -373,7 +373,8 @@ def loader_figures(spec: TrialSpec, results: Sequence[RankSamples]) -> dict[str,
     computed, collate_s, unpack_s = (
         total(getattr(block, name) for block in blocks) for name in ("read_cpu_s", "collate_s", "unpack_s")
     )
-    told_apart = spec.data.loader != "dali"  # its readers and decoders run as one
+    # DALI's readers and decoders run as one; without the kernel's run-queue times both hold waiting for a core.
+    told_apart = spec.data.loader != "dali" and all(block.run_queue_s is not None for block in blocks)
     plain = [result.storage_ceiling for result in results if result.storage_ceiling]
     known_s = spec.emulated_step_s
     return {

@@ -379,16 +379,18 @@ def _fewer_threads(figures: Mapping[str, Any], setting: Setting) -> str:
 
 def _of_a_sample(figures: Mapping[str, Any]) -> str:
     """Tell what a reader does for a sample, how busy it is with that, and what it could give with no model."""
-    read, decode = figures.get("read_s_per_sample") or 0.0, figures.get("decode_s_per_sample") or 0.0
-    busy, computing = figures.get("reader_busy_fraction"), _computing_share(figures)
-    said = f"; a reader reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample"
-    parts = {"unpacking row groups": "unpack_s_per_sample", "collating": "collate_s_per_sample"}
-    if told := [f"{figures[name] * 1e3:.2f} of it {part}" for part, name in parts.items() if figures.get(name)]:
-        said += f" ({', '.join(told)})"
+    read, decode = figures.get("read_s_per_sample"), figures.get("decode_s_per_sample")
+    busy, computing, words = figures.get("reader_busy_fraction"), _computing_share(figures), list[str]()
+    if read is not None and decode is not None:
+        parts = {"unpacking row groups": "unpack_s_per_sample", "collating": "collate_s_per_sample"}
+        told = [f"{figures[name] * 1e3:.2f} of it {part}" for part, name in parts.items() if figures.get(name)]
+        beside = f" ({', '.join(told)})" if told else ""
+        words.append(f"reads {read * 1e3:.2f} ms and decodes {decode * 1e3:.2f} ms a sample{beside}")
     if busy is not None:
-        said += f", busy {busy:.0%} of the time"
+        words.append(f"{'' if words else 'is '}busy {busy:.0%} of the time")
         if computing is not None and figures.get("read_cpu_s_per_sample") is not None:
-            said += f", computing {busy * computing:.0%} of it"
+            words.append(f"computing {busy * computing:.0%} of it")
+    said = f"; a reader {', '.join(words)}" if words else ""
     alone, rate, au = (figures.get(name) for name in ("loader_only_samples_per_s", "samples_per_s", "au"))
     if alone and rate and au:
         said += f"; the loader alone gives {alone:.0f} samples/s, the model could take {rate / au:.0f}"
@@ -418,7 +420,7 @@ def _telling_readers(figures: Mapping[str, Any], setting: Setting, evidence: str
         said = f"{evidence}; storage has more to give ({saturation:.0%} of it is read), cores have not"
         return Judgement("preprocessing", said, _more_readers(figures, setting))
     if figures.get("decode_s_per_sample") is None:
-        unknown = f"{evidence}; its loader does not tell reading from decoding"
+        unknown = f"{evidence}; reading is not told from decoding here"
         return _judged_by_readers("mixed", unknown, figures, setting)
     if _rest_while_all_starve(figures):
         said = f"{evidence}; the readers hand batches over for the rest of the time, or wait until they can"

@@ -247,7 +247,9 @@ def test_input_stall_and_contention_are_shares_of_the_step():
 
 
 def test_contention_is_null_where_it_is_not_kept():
-    assert figures(made_spec(), [with_loader(run_queue_s=None)])["cpu_contention_fraction"] is None
+    untold = figures(made_spec(), [with_loader(run_queue_s=None)])
+    assert untold["cpu_contention_fraction"] is None
+    assert untold["read_s_per_sample"] is untold["decode_s_per_sample"] is None, "both hold waiting for a core"
 
 
 def test_bytes_of_the_samples():

@@ -183,7 +183,9 @@ def test_readers_that_wait_for_bytes_in_memory_wait_for_something_else(computing
 
 def test_figures_that_nobody_measured_are_no_crash():
     unknown = {"cpu_contention_fraction": None, "read_s_per_sample": None, "decode_s_per_sample": None}
-    assert name(**unknown) == "mixed", "a loader that does not tell reading from decoding"
+    assert name(**unknown) == "mixed", "reading is not told from decoding"
+    found = verdict(HELD | unknown | {"reader_busy_fraction": 0.9})
+    assert found is not None and "; a reader is busy 90% of the time; reading is not told" in found.evidence
 
 
 def test_readers_that_take_cores_from_the_computation_are_the_clients_cpu():
