@@ -146,7 +146,9 @@ def contests(points: Sequence[Row], trials: Sequence[Row], rank_by: str) -> list
         if row["status"] == "ok":
             repeats.setdefault(str(row["point_id"]), []).append(row)
     return [
-        _contest(_title(key, list(groups)), measure, [_choice(row, measure, repeats) for row in choices_of_readers(rows)])
+        _contest(
+            _title(key, list(groups)), measure, [_choice(row, measure, repeats) for row in choices_of_readers(rows)]
+        )
         for key, rows in groups.items()
     ]
 
