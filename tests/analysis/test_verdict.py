@@ -335,7 +335,7 @@ def test_beside_others_who_read_from_the_disk_it_is_not_blamed(decode_s: float):
         ({"process_storage_bytes": 130_000_000}, "storage"),
         ({"mount_read_bytes": 5_000_000, "process_storage_bytes": 2_000_000}, "storage"),  # what a system reads anyway
         ({"mount_read_bytes": 50_000_000, "process_storage_bytes": 1_000_000}, "storage"),  # it reads elsewhere
-        ({"cache_hit_fraction": 0.9}, "preprocessing"),
+        ({"cache_hit_fraction": 0.9, "read_cpu_s_per_sample": 0.001}, "mixed"),  # they wait for something else
         ({"process_storage_bytes": None}, "storage"),
         ({"mount_read_bytes": None}, "storage"),
         ({"mount_counter": "net eth0"}, "storage"),  # by which gradients come, too

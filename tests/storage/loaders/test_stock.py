@@ -238,6 +238,12 @@ def test_an_own_reader_is_told_what_a_sample_is(made: Made) -> None:
         next(loader)
 
 
+def test_an_own_reader_is_told_which_field_its_sample_lacks(made: Made) -> None:
+    loader = _own(made, "image", "files", lambda row: {"picture": Image.new("RGB", (9, 9)), 0: 1})
+    with pytest.raises(DatasetError, match=r"sample '.*': .*lacks image, label; it has picture, 0"):
+        next(loader)
+
+
 def test_an_own_reader_that_draws_anew_is_checked_in_every_epoch(made: Made) -> None:
     """What it gives may be sound in two epochs and of no row of the model's table in the third."""
     seen: Counter[int] = Counter()
