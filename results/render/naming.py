@@ -8,7 +8,7 @@ from benchsuite.results.render.tables import Row, is_missing, whole
 WORKLOAD, PARALLELISM, SIZES = "spec.workload", "spec.parallelism", "spec.model."
 GOES_WITHOUT_SAYING = (None, False, "torch")
 ROOT = "spec.data.root"
-IN_NO_LABEL = (ROOT, *(f"spec.{name}" for name in ("data.staging_dir", "measure.repeats", "measure.timeout_s")))
+IN_NO_LABEL = (ROOT, "spec.data.staging_dir", "spec.measure.repeats", "spec.measure.timeout_s")
 """Settings that are no part of a label; the folder of the data is where nothing else differs."""
 
 
@@ -66,7 +66,7 @@ def _folder(row: Row, others: Iterable[Row]) -> list[str]:
 
 
 def _setting(name: str, value: object) -> str:
-    """A setting in words: texts say what they are of, numbers do not."""
+    """A setting in words, with its name where its value is no text; of a path the last part."""
     return last_part(value) if isinstance(value, str) else f"{name.rpartition('.')[2]} {whole(value)}"
 
 

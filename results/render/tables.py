@@ -81,14 +81,13 @@ ESTIMATED = " est."
 
 def of_epoch(row: Row) -> str:
     """AU of the epoch with how far it may be off: by its repeats, or by its estimate where that reaches further."""
-    value: Any = row.get("au_epoch")
-    error: Any = row.get("au_epoch_error")
+    figures: list[Any] = [row.get(f"au_epoch{end}") for end in ("", "_error", "_min", "_max")]
+    value, error, low, high = figures
     if is_missing(value) or is_missing(error):
         return number(row, "au_epoch") + epoch_mark(row)
-    ends = {"au_epoch_min": min, "au_epoch_max": max}
-    known = {name: [end for end in (row.get(name),) if not is_missing(end)] for name in ends}
-    reach = {name: most([*known[name], value - error, value + error]) for name, most in ends.items()}
-    return number({**row, **reach}, "au_epoch") + epoch_mark(row)
+    lowest = value - error if is_missing(low) else min(low, value - error)
+    highest = value + error if is_missing(high) else max(high, value + error)
+    return number({**row, "au_epoch_min": lowest, "au_epoch_max": highest}, "au_epoch") + epoch_mark(row)
 
 
 def epoch_mark(row: Row) -> str:

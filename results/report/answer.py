@@ -55,7 +55,7 @@ def _of_contest(contest: Contest) -> str:
     more = [
         choice for choice in unranked if (choice.value or 0.0) > reach and INCURABLE not in str(choice.why_unranked)
     ]
-    rest = [choice for choice in unranked if choice not in more]
+    rest = [choice for choice in unranked if all(choice is not one for one in more)]
     tied = [choice for choice in others if not choice.told_apart]
     apart = [choice for choice in others if choice.told_apart]
     if not more and tied and not apart and None in [choice.more_repeats for choice in tied[:MAX_NAMED]]:
