@@ -10,7 +10,7 @@ HOROVOD := 0.28.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-engines horovod test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
+.PHONY: demo test test-all test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -19,15 +19,14 @@ TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
 
 # The first tier: lint, types, unit tests, and one smoke of whatever there is to choose.
 test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not quiet and not full and not cluster"
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not weekly and not full and not cluster"
 
-# What `make test` leaves out: faults, several ranks, DALI; and, alone, tests of what is measured.
+# What `make test` leaves out: faults, several ranks, DALI.
 test-all: $(VENV)/installed-dev
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not quiet and not full and not cluster"
-	$(BIN)/python -m pytest -m "quiet and not full and not cluster"
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not weekly and not full and not cluster"
 
-# Engines of other packages, DeepSpeed and Horovod, beside one process.
-test-engines: $(VENV)/horovod
+# DeepSpeed beside one process; Horovod, too, where it is built.
+test-engines: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m engines
 
@@ -56,7 +55,18 @@ test-oldest:
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-oldest/bin/python -m uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct \
 	  torch==$(OLDEST_TORCH) -e '.[dev]'
-	.venv-oldest/bin/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not quiet and not full and not cluster"
+	.venv-oldest/bin/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not weekly and not full and not cluster"
+
+# What CI leaves out, on a machine that does nothing else: tests that measure, charts in Chromium, Horovod, a storm, fuzzing.
+test-weekly: $(VENV)/installed-dev cluster-packages browser horovod test-engines
+	$(BIN)/python -m pytest -m "weekly and not full"
+	$(BIN)/python -m tests.storm --minutes $(MINUTES) --seed $(SEED)
+	BENCHSUITE_TEST_FUZZ_MINUTES=$(MINUTES) BENCHSUITE_TEST_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest tests/fuzz/test_fuzz.py
+
+browser:
+	@if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && ! type chromium >/dev/null 2>&1; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium; \
+	fi
 
 # The full matrices, for hours.
 test-matrix: $(VENV)/installed-dev

@@ -1,10 +1,14 @@
 """Causes that were made, and what trials and `watch` say of them: a confusion matrix.
 
 Causes are made by other means than verdicts look at: limits of the kernel's control groups, links shaped by tc, large
-JPEGs, workers of one's own, processes pinned beside the job, a rank that is held up.
+JPEGs, workers of one's own, processes pinned beside the job, a rank that is held up. Where KEEP names a folder, the
+samples of each trial are kept there: `tests/analysis/recorded` holds some, which every run of the tests judges anew.
 """
 
+import gzip
+import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -23,6 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 import benchsuite
 from bench.throttle import V1, CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
+from benchsuite.grid.point import Point
 from benchsuite.launch.launcher import CannotStart
 from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
 from benchsuite.runner.single_trial import in_processes
@@ -120,15 +125,47 @@ class Cause(NamedTuple):
     said: Callable[[], str]
 
 
+class Said(str):
+    """A trial's verdict, with what it was judged by as JSON."""
+
+    judged_by: dict[str, Any]
+
+
 def trial(spec: Mapping[str, Any], *around: Callable[[], Any]) -> str:
     """Return the verdict of a trial with these things made around it."""
+    point = plan_trial(dict(spec))
     with ExitStack() as stack:
         for make in around:
             stack.enter_context(make())
-        record, _ = in_processes(plan_trial(dict(spec)))
-    if record.status != "ok":
+        record, samples = in_processes(point)
+    if record.status != "ok" or samples is None:
         raise RuntimeError(record.reason)
-    return str(record.figures.bottleneck)
+    said = Said(record.figures.bottleneck)
+    said.judged_by = _judged_by(record, samples, point)
+    return said
+
+
+def _judged_by(record: TrialRecord, samples: Mapping[str, Any], point: Point) -> dict[str, Any]:
+    """Return a trial's samples and what else its verdict rests on, without names of this machine."""
+    data = {name: record.env.get("data", {}).get(name) for name in ("file_system", "read_ahead_kb")}
+    figures = record.figures.model_dump(mode="json", exclude_none=True)
+    spec = json.loads(json.dumps(record.spec).replace(str(point.spec.data.root), "/data"))
+    return {
+        "spec": spec,
+        "manifest": point.manifest
+        and point.manifest.model_dump(mode="json", exclude={"files", "created"}) | {"files": [], "created": {}},
+        "env": {"cores": record.env["cores"], "nodes": record.env.get("nodes", []), "libraries": {}, "data": data},
+        "figures": figures,
+        "ranks": samples["ranks"],
+    }
+
+
+def keep(folder: Path, cause: Cause, said: Said) -> None:
+    """Write what a verdict rests on to a file of the cause's name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    name = re.sub(r"[^a-z0-9.]+", "-", cause.name.lower())
+    kept = json.dumps({"cause": cause.name, "expected": cause.expected, "said": said} | said.judged_by)
+    (folder / f"{name}.json.gz").write_bytes(gzip.compress(kept.encode(), mtime=0))
 
 
 def spec_of(folder: Path, form: str = "files", device: str = "emulated:4ms", **data: Any) -> dict[str, Any]:
@@ -418,6 +455,8 @@ def report(root: Path) -> list[Judged]:
     for cause in (*of_input(root), *of_nodes(root), *of_loops(root)):
         try:
             judged = Judged(cause, cause.said())
+            if isinstance(judged.said, Said) and "KEEP" in os.environ:
+                keep(Path(os.environ["KEEP"]), cause, judged.said)
         except (CannotStart, CannotThrottle, RuntimeError, OSError) as error:
             judged = Judged(cause, None, str(error))
         found.append(judged)

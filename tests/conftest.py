@@ -14,10 +14,6 @@ import torch
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
-from tests import repeated
-from tests.quiet import AGAIN, pytest_runtest_makereport, pytest_runtest_setup, too_many_skipped
-
-__all__ = ["pytest_runtest_makereport", "pytest_runtest_setup"]
 
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
@@ -50,10 +46,11 @@ SLOW = tuple(
     predict/scaling/test_layout_fit.py predict/scaling/test_nodes.py predict/scaling/test_series.py
     predict/scaling/test_table_layouts.py predict/test_back_tests.py predict/theory/test_alpha_beta_fit.py
     probe/comm/test_probe.py probe/comm/test_rank.py probe/llm/ probe/test_checkpoint.py probe/test_nodes.py
+    probe/test_probe_verbs.py
     results/charts/ results/compare/test_slow_nodes.py results/export/ results/gate/test_alarms.py
     results/store/test_compaction results/store/test_damaged_lines.py results/store/test_frames.py
     results/store/test_sql results/store/test_version_1.py
-    runner/test_validate.py
+    runner/test_ceilings.py::test_measured_once runner/test_ceilings.py::test_two_ranks runner/test_validate.py
     storage/buckets/ storage/create/test_convert.py::TestInterruption storage/create/test_generation.py
     storage/create/test_parts.py storage/create/test_photos.py storage/dataset/test_verify.py::test_a_generated
     storage/formats/test_files.py::TestNpzFiles::test_damage storage/formats/test_hdf5.py::TestChunks
@@ -66,13 +63,13 @@ SLOW = tuple(
     storage/loaders/test_torch.py::TestTorch::test_memory storage/loaders/test_torch.py::TestTorch::test_the_order
     storage/loaders/test_torch.py::TestTorch::test_with_shards storage/observe/test_io_trace.py
     storage/staging/test_stage.py
-    trial/test_engines.py trial/test_profile.py trial/test_setup.py::test_every_group trial/test_stock.py
-    watcher/test_feeders.py::test_a_dataloaders watcher/test_untold.py watcher/test_watch.py::test_a_stored_record
+    trial/test_emulated.py::test_from_a_sweep trial/test_engines.py trial/test_profile.py trial/test_setup.py::test_every_group trial/test_stock.py
+    watcher/test_processes.py::test_ranks_speak watcher/test_feeders.py::test_a_dataloaders watcher/test_untold.py watcher/test_watch.py::test_a_stored_record
     watcher/test_watch.py::test_batches_are_not
     workloads/engines/test_broadcast.py workloads/engines/test_parameter_server.py workloads/parallel/test_account.py
     workloads/parallel/test_context.py::test_outputs workloads/parallel/test_modes.py workloads/test_apply.py
     workloads/test_moe.py workloads/test_precision.py::test_fp8 workloads/test_unet3d.py::TestTraining
-    test_imports.py::test_a_sweep_and_its_report test_packaging.py test_repeated.py test_written_before.py
+    test_imports.py::test_a_sweep_and_its_report test_packaging.py test_written_before.py
     """.split()  # noqa: SIM905
 )
 """Files and tests of `make test-all`, but for what is marked smoke, which `make test` runs too."""
@@ -80,7 +77,8 @@ SLOW = tuple(
 
 CLUSTER = ("cluster/", "late/", "network/", "storm/")
 """Folders whose own conftest marks all that they hold so."""
-WHOLLY_QUIET = re.compile(r"^pytestmark = .*mark\.quiet", re.MULTILINE)
+WHOLLY_WEEKLY = re.compile(r"^pytestmark = .*mark\.weekly", re.MULTILINE)
+WHOLLY_SLOW = re.compile(r"^pytestmark = .*mark\.slow", re.MULTILINE)
 
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -98,14 +96,16 @@ def none_wanted(file: Path, expression: str) -> bool:
     words, name = expression.split(), file.relative_to(Path(__file__).parent).as_posix()
     if not words or " or " in expression:
         return False
-    if words[0] in ("quiet", "engines"):
-        return not says(file, words[0])
+    if words[0] == "weekly":
+        return not says(file, "weekly") and not any(word in file.read_text() for word in ("PAGES_MAY_GO", "browser"))
+    if words[0] == "engines":
+        return not says(file, "engines")
     if words[0] == "slow":
         return not says(file, "slow") and not name.startswith(tuple(each.partition("::")[0] for each in SLOW))
-    slow = name.startswith(SLOW) and not says(file, "smoke")
-    quiet = WHOLLY_QUIET.search(file.read_text()) is not None
+    slow = WHOLLY_SLOW.search(file.read_text()) is not None or (name.startswith(SLOW) and not says(file, "smoke"))
+    weekly = WHOLLY_WEEKLY.search(file.read_text()) is not None
     cluster = "not cluster" in expression and name.startswith(CLUSTER)
-    return cluster or ("not slow" in expression and slow) or ("not quiet" in expression and quiet)
+    return cluster or ("not slow" in expression and slow) or ("not weekly" in expression and weekly)
 
 
 def pytest_configure() -> None:
@@ -124,15 +124,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put the longest files first, and leave the full matrix out unless an expression of markers is given."""
-    for item in filter(lambda item: item.get_closest_marker("quiet"), items):
-        if not says(item.path, "quiet"):
-            raise pytest.UsageError(f"{item.nodeid} is quiet, which its file must say: others are not looked into")
-        item.add_marker(AGAIN)
     for item in items:
         is_slow = item.nodeid.startswith(tuple(f"tests/{name}" for name in SLOW))
         if is_slow and not item.get_closest_marker("smoke"):
             item.add_marker("slow")
-    repeated.mark(items)
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker("weekly")
     names = [f"tests/{name}" for name in LONGEST]
     items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 99))
     if config.option.markexpr:
@@ -195,17 +192,8 @@ def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, 
     return run
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Fail a run in which the machine was too busy for too many tests, or too many had to be repeated."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    too_many = too_many_skipped(session) or (reporter is not None and repeated.too_many(reporter))
-    if exitstatus == pytest.ExitCode.OK and too_many:
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print why tests were repeated, and what each test file took."""
-    repeated.tell(terminalreporter)
+    """Print what each test file took."""
     seconds: dict[str, float] = {}
     for reports in terminalreporter.stats.values():
         for report in reports:

@@ -15,7 +15,6 @@ from benchsuite.cli import sweep
 from benchsuite.results.render.caveats import CAVEATS
 from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench, Here
-from tests.storage.samples import PAGES_MAY_GO
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
 
@@ -36,14 +35,12 @@ def check_figures(record: dict[str, Any]) -> None:
     assert figures["au"] > 0 and figures["first_batch_s"] > 0
     mean_sample = figures["io_bytes_per_s"] / figures["samples_per_s"]
     assert mean_sample == pytest.approx(record["dataset"]["stored_bytes"] / record["dataset"]["num_samples"], rel=0.5)
-    if record["env"]["data"]["file_system"] == "ext4":
-        hit = figures["cache_hit_fraction"]
+    if record["env"]["data"]["file_system"] == "ext4" and spec["data"]["cache"] == "cold":
+        # A library that reads a shard has the kernel read ahead: a small one before its steps are counted.
         ahead = spec["data"]["format"] != "files" and spec["data"]["reader"] == "stock"
-        """A library that reads a shard has the kernel read ahead: a small one before its steps are counted."""
-        assert hit < (1 if ahead else 0.5) if spec["data"]["cache"] == "cold" else hit > 0.95
+        assert figures["cache_hit_fraction"] < (1 if ahead else 0.5)
 
 
-@PAGES_MAY_GO
 def test_every_axis(bench: Bench, here: Here, dataset_root: Path) -> None:
     base = {
         "workload": "resnet50",
@@ -77,7 +74,6 @@ def test_every_axis(bench: Bench, here: Here, dataset_root: Path) -> None:
     assert samples is not None and [rank["rank"] for rank in samples["ranks"]] == [0, 1, 2, 3]
 
 
-@PAGES_MAY_GO
 def test_every_format_with_both_readers(bench: Bench, here: Here, dataset_root: Path) -> None:
     """The example sweep, made small."""
     small = ["variant=nano", "batch_size=2", "precision=fp32", "data.num_workers=1", "data.cache=warm"]
@@ -129,7 +125,6 @@ MODELS = {"unet3d": ("nano", "hdf5"), "bert": ("tiny", "lmdb"), "gpt_neox": ("ti
 """The smallest variants whose words can be generated, and a format of each."""
 
 
-@PAGES_MAY_GO
 def test_every_model_trains_from_its_data(bench: Bench, here: Here, tmp_path: Path) -> None:
     for workload, (variant, form) in MODELS.items():
         making = ["--workload", workload, "--variant", variant, "--format", form, "--samples", "128"]
@@ -175,7 +170,6 @@ def test_what_cannot_be_read_is_skipped_with_its_reason(bench: Bench, here: Here
 SHORTER = {"variant": "nano", "measure": {"steps": 8, "warmup_steps": 2, "repeats": 1}}
 
 
-@PAGES_MAY_GO
 @pytest.mark.parametrize("repeats", [1, pytest.param(3, marks=pytest.mark.full)])
 def test_the_demo(bench: Bench, here: Here, monkeypatch: pytest.MonkeyPatch, repeats: int) -> None:
     """Every point once, of a smaller model in fewer steps; in the full matrix as it is shipped."""

@@ -10,8 +10,6 @@ import pytest
 from benchsuite.host.environment import environment
 from benchsuite.host.load import cpu_limit_mhz, cpu_mhz, memory_bytes, moment, throttle_count
 
-pytestmark = pytest.mark.quiet
-
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from benchsuite.nightly import init, night, pages
 from benchsuite.results.store.store import ResultsStore
 
 pytest.importorskip("asv", reason="asv is an extra: pip install 'benchsuite[asv]'")
-pytestmark = pytest.mark.quiet
+pytestmark = pytest.mark.slow
 QUIET = {0, 4}
 """4 where a machine with other work makes points of so few steps doubtful, which are then not judged."""
 SECONDS = "sweeps.site__bert__ddp.track_seconds_per_sample"

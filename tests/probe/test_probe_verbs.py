@@ -20,8 +20,6 @@ from tests.cli.test_app import Run, error_line, in_folder
 from tests.results.made import made_record
 from tests.storage.samples import file_system
 
-pytestmark = pytest.mark.quiet
-
 __all__ = ["in_folder"]
 QUICK = ("--size", "2MiB", "--seconds", "0.03", "--block", "4KiB,64KiB", "--depth", "1,2", "--engine", "own")
 ENDLESS = ("inf", "nan", "1e+300")

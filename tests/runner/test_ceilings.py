@@ -25,8 +25,6 @@ from benchsuite.trial import page_cache
 from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import file_system
 
-pytestmark = pytest.mark.quiet
-
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -32,8 +32,8 @@ PARAMS: Mapping[str, Mapping[str, int]] = {
 }
 """What the samples of each kind are made for."""
 WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
-PAGES_MAY_GO = pytest.mark.flaky(reruns=2)
-"""For tests of what lies in memory: a kernel may drop clean pages at any time."""
+PAGES_MAY_GO = pytest.mark.weekly
+"""For tests of what stays in memory: a kernel may drop clean pages at any time, and they then fail by chance."""
 SHARDED = ("webdataset", "tfrecord", "parquet", "mds")
 IMAGE_FORMATS = sorted(name for name in FORMATS if "image" in load(FORMATS, name).kinds)
 STORED = [(name, kind) for name in sorted(FORMATS) for kind in sorted(load(FORMATS, name).kinds)]

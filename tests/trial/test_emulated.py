@@ -25,8 +25,6 @@ from benchsuite.runner.single_trial import run
 from benchsuite.trial.emulated import EmulatedDevice, wait_until
 from tests.helpers.made import made_spec
 
-pytestmark = pytest.mark.quiet
-
 Cli = Callable[..., tuple[int, str, str]]
 
 
@@ -202,6 +200,7 @@ class TestRecords:
 
 
 class TestWaiting:
+    @pytest.mark.weekly
     def test_waits_are_exact_and_idle(self):
         """What a step ends late is below 0.2 ms on average, at a small part of a core."""
         device = EmulatedDevice(step_s=0.005, feed=dict, in_line=True)
@@ -238,14 +237,17 @@ class TestWaiting:
         assert times.parts["load"][1:] == pytest.approx([0.0] * 4, abs=1e-9)
         assert times.end_s - times.start_s == pytest.approx(sum(times.step_s()))
 
+    @pytest.mark.weekly
     def test_batches_are_asked_for_while_the_device_is_busy(self):
         _, times = self.device([0.02] * 6)
         assert statistics.median(times.parts["load"][1:]) == pytest.approx(0.01, abs=0.002)
 
+    @pytest.mark.weekly
     def test_batches_in_line_are_read_between_steps(self):
         _, times = self.device([0.02] * 6, in_line=True)
         assert statistics.median(times.parts["load"][1:]) == pytest.approx(0.02, abs=0.002)
 
+    @pytest.mark.weekly
     def test_agreeing_on_the_beginning_is_no_loading(self, monkeypatch: pytest.MonkeyPatch):
         """Ranks that read in line have no step to hide it in."""
 
@@ -265,6 +267,7 @@ class TestWaiting:
             loads += made.stop().parts["load"]
         assert statistics.median(loads) == pytest.approx(0.002, abs=0.0004)
 
+    @pytest.mark.weekly
     def test_a_batch_that_is_held_over_a_pause_counts_its_wait_and_not_the_pause(self):
         made, _ = self.device([0.0, 0.0, 0.02])
         time.sleep(0.05)

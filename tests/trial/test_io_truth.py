@@ -21,8 +21,6 @@ from benchsuite.storage.observe.page_cache import evict
 from benchsuite.workloads.facts import FACTS
 from tests.storage.samples import PAGES_MAY_GO, file_system
 
-pytestmark = pytest.mark.quiet
-
 SAMPLES_MADE = 320
 READS = """
 import os, sys
@@ -102,6 +100,7 @@ def test_only_what_will_be_read_is_evicted(launcher: Launcher, data: Path) -> No
     assert evicted_and_read is not None and evicted_and_read > 0.7, "of the files it evicted, it has read nearly all"
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("name", [pytest.param("files", marks=pytest.mark.full), "hdf5"])
 def test_direct_reads_leave_nothing_behind(launcher: Launcher, data: Path, name: str) -> None:
     record = trial(launcher, data, format=name, cache="direct", loader="threads")
@@ -128,6 +127,7 @@ def test_what_cannot_be_read_directly_is_refused(data: Path, settings: dict[str,
         plan_trial(spec)
 
 
+@pytest.mark.weekly
 def test_a_foreign_reader_is_seen_and_named(launcher: Launcher, data: Path) -> None:
     if mount_io(data) is None:
         pytest.skip(f"{file_system(data)} has no counter of its own here")

@@ -264,7 +264,7 @@ def test_a_thread_that_ends_during_a_load_leaves_no_time_behind():
     assert times.beside_s < 0.04
 
 
-@pytest.mark.quiet
+@pytest.mark.weekly
 def test_a_loader_that_waits_beside_a_busy_thread_is_not_decoding():
     def loader() -> Iterator[int]:
         for number in range(30):
@@ -280,7 +280,7 @@ def test_a_loader_that_waits_beside_a_busy_thread_is_not_decoding():
     assert watch.figures["bottleneck"] == "storage", watch.figures["bottleneck_evidence"]
 
 
-@pytest.mark.quiet
+@pytest.mark.weekly
 def test_threads_that_load_are_seen_to_compute():
     """A thread of the loader's own decodes, or one that nobody knows of: neither is called storage."""
 
@@ -325,7 +325,7 @@ print(watch.figures["bottleneck"], watch.figures["bottleneck_evidence"])
 """
 
 
-@pytest.mark.quiet
+@pytest.mark.weekly
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 2 cores: a thread that spins beside another")
 def test_threads_of_libraries_that_spin_are_not_called_decoding():
     """Threads of OpenMP that wait for the next operation keep a core busy while the loader sleeps."""

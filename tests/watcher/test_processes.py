@@ -15,8 +15,6 @@ from benchsuite.host.processes import tree_cpu_s
 from benchsuite.results.store.store import ResultsStore
 from tests.helpers.watching import Files, watched
 
-pytestmark = pytest.mark.quiet
-
 SPIN = "while True: pass"
 ROOT = Path(__file__).parents[2]
 
@@ -37,6 +35,7 @@ def test_bytes_of_workers(tmp_path: Path, persistent: bool):
     assert loop.readers.num_readers == 2
 
 
+@pytest.mark.weekly
 def test_busy_and_waiting_workers_are_told_apart():
     found = {}
     for name in ("preprocessing", "storage"):
@@ -61,6 +60,7 @@ def test_own_cpu_time_stays_when_a_child_is_reaped():
     assert tree_cpu_s() >= alive >= before + 0.05
 
 
+@pytest.mark.weekly
 def test_who_else_keeps_cores_busy_is_told():
     """A process that is no child of ours spins beside a loop that sleeps; what the loop has begun itself is its own."""
     found = []

@@ -188,7 +188,7 @@ def test_loops_in_step_say_that_one_waits_in_the_others_body(capsys: pytest.Capt
     assert said.count("steps counted") == 2 and "another watched loader" not in said
 
 
-@pytest.mark.quiet
+@pytest.mark.weekly
 def test_known_sleeps_give_known_fractions():
     def loader() -> Iterator[int]:
         for number in range(20):

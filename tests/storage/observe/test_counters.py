@@ -11,8 +11,6 @@ from benchsuite.storage.observe.counters import ProcessIO, process_io
 from benchsuite.storage.observe.page_cache import evict, warm
 from tests.storage.samples import PAGES_MAY_GO, file_system
 
-pytestmark = pytest.mark.quiet
-
 SIZE = 8_000_000
 
 

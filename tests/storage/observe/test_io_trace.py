@@ -24,7 +24,7 @@ from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, latency_bounds,
 from benchsuite.storage.observe.io_trace import Tracer, observed
 from benchsuite.storage.observe.page_cache import evict
 from tests.storage.conftest import Made
-from tests.storage.samples import PAGES_MAY_GO, PARAMS, STORED, file_system
+from tests.storage.samples import PARAMS, STORED, file_system
 
 MAPPED = ("lmdb", "tokens")
 """Formats whose samples come as pages of mapped files."""
@@ -247,7 +247,6 @@ class TestFormats:
         assert 0.9 * found["bytes"]["delivered"] <= found["bytes"]["seen"]
         assert found["bytes"]["only_counted"] < 0.05 * found["bytes"]["delivered"] + 100_000
 
-    @PAGES_MAY_GO
     @pytest.mark.parametrize(
         ("name", "kind"), [pytest.param(*pair, marks=() if pair in ONCE else pytest.mark.full) for pair in STORED]
     )
@@ -255,9 +254,8 @@ class TestFormats:
         dataset = made(name, kind)
         if file_system(dataset.folder) in ("tmpfs", "ramfs"):
             pytest.skip("the temporary folder lies in memory: nothing is read from storage there")
-        cold, warm = (loaded(dataset, "torch", 1, epochs=1, cold=cold) for cold in (True, False))
+        cold = loaded(dataset, "torch", 1, epochs=1, cold=True)
         assert cold["counters"]["storage_bytes"] >= 0.9 * dataset.manifest.stored_bytes
-        assert warm["counters"]["storage_bytes"] < 0.1 * warm["bytes"]["delivered"] + 65536
 
     def test_each_file_is_read_once_an_epoch(self, made: Made) -> None:
         dataset = made("files", "image")

