@@ -63,8 +63,10 @@ SLOW = tuple(
     storage/loaders/test_torch.py::TestTorch::test_memory storage/loaders/test_torch.py::TestTorch::test_the_order
     storage/loaders/test_torch.py::TestTorch::test_with_shards storage/observe/test_io_trace.py
     storage/staging/test_stage.py
-    trial/test_emulated.py::test_from_a_sweep trial/test_engines.py trial/test_profile.py trial/test_setup.py::test_every_group trial/test_stock.py
-    watcher/test_processes.py::test_ranks_speak watcher/test_feeders.py::test_a_dataloaders watcher/test_untold.py watcher/test_watch.py::test_a_stored_record
+    trial/test_emulated.py::test_from_a_sweep
+    trial/test_engines.py trial/test_profile.py trial/test_setup.py::test_every_group trial/test_stock.py
+    watcher/test_processes.py::test_ranks_speak
+    watcher/test_feeders.py::test_a_dataloaders watcher/test_untold.py watcher/test_watch.py::test_a_stored_record
     watcher/test_watch.py::test_batches_are_not
     workloads/engines/test_broadcast.py workloads/engines/test_parameter_server.py workloads/parallel/test_account.py
     workloads/parallel/test_context.py::test_outputs workloads/parallel/test_modes.py workloads/test_apply.py
