@@ -231,6 +231,7 @@ class TestWaiting:
             made.step(batch)
         return made, made.stop()
 
+    @pytest.mark.weekly
     def test_steps_take_their_time_exactly(self):
         _, times = self.device([0.0] * 6)
         assert times.parts["forward"] == pytest.approx([0.01] * 5, abs=1e-9)

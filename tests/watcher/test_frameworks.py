@@ -259,5 +259,5 @@ def test_lightning_that_asks_for_no_batch_after_the_last_ends_its_pass(
     assert loop.steps.num_steps == steps and max(sum(step.values()) for step in loop.steps.kept) < 0.5
     counted = loop.counted
     assert counted.read_call_bytes >= 4 * steps * 100_000
-    assert 0.01 * steps < counted.wall_s < model.validated_s - began_s - 0.5, "nor the validation before the last"
+    assert 0 < counted.wall_s < model.validated_s - began_s - 0.5, "nor the validation before the last"
     assert watch.figures["read_call_bytes_per_s"] == counted.read_call_bytes / counted.wall_s
