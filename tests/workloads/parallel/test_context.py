@@ -2,6 +2,8 @@
 
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchsuite.workloads import gpt_neox
 from benchsuite.workloads.layout import Layout, layout_of
@@ -116,6 +119,39 @@ def test_what_is_asked_of_cudas_kernel_fits_its_schema() -> None:
     half = key[:, :, : LENGTH // 2], value[:, :, : LENGTH // 2]
     found = context._attend_backward(gradient, query, output, sums, *half, False, extras)
     assert [part.shape for part in found] == [query.shape, half[0].shape, half[1].shape]
+
+
+class Recorded(TorchDispatchMode):
+    """The log-sum-exps that CUDA's kernel is given in backward passes: a stub in place of a GPU computes no numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.normalizers: list[Tensor] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._scaled_dot_product_flash_attention_backward.default:
+            self.normalizers.append(args[5])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("dtype", context.HALF)
+@pytest.mark.parametrize("rank", range(4))
+def test_cudas_kernel_is_given_contiguous_normalizers_in_every_turn(
+    rank: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not look at their strides: `torch.distributed.tensor.experimental._context_parallel._attention` says so.
+
+    The ring runs on the meta device, in a group that is a stub and sends nothing.
+    """
+    monkeypatch.setattr(context, "_passed_on", lambda payload, *_: partial(torch.empty_like, payload))
+    *given, gradient = (part[:, :, : LENGTH // 4].to("meta", dtype) for part in drawn())
+    for part in given:
+        part.requires_grad_()
+    group: Any = SimpleNamespace(rank=lambda: rank, size=lambda: 4)
+    with Recorded() as recorded:
+        context.ring_attention(*given, group=group).backward(gradient)
+    assert [part.shape[2] for part in recorded.normalizers].count(LENGTH // 8) == 3 - rank  # a part of its rows
+    assert len(recorded.normalizers) == 4 and all(part.is_contiguous() for part in recorded.normalizers)
 
 
 def test_a_batch_is_cut_with_its_positions_and_what_follows() -> None:
