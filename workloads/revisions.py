@@ -36,7 +36,49 @@ class Revision:
         return f"{self.of} {self.number}"
 
 
-REVISIONS: tuple[Revision, ...] = ()
+def _in_bf16(subject: Subject) -> bool:
+    return subject.compute.precision in ("bf16", "fp8")
+
+
+def _adds_up_in_float32(subject: Subject) -> bool:
+    """Whether autocast left what a decoder adds up, or gathers over tp, in float32: weights had more than 16 bits."""
+    layout = subject.layout
+    has_half_weights = layout.engine == "deepspeed" or (layout.engine == "torch" and layout.zero > 1)
+    return _in_bf16(subject) and (not has_half_weights or layout.tp > 1)
+
+
+def _is_fully_sharded(subject: Subject) -> bool:
+    """By torch, and as its mode does where nothing is asked."""
+    layout = subject.layout
+    return layout.engine == "torch" and layout.zero == 3 and subject.compute.reshard_after_forward is None
+
+
+REVISIONS: tuple[Revision, ...] = (
+    Revision(
+        "gpt_neox",
+        2,
+        "under bf16 what its layers add up, send and gather has 16 bits in every mode, as it had under fsdp",
+        lambda subject: subject.workload == "gpt_neox" and _adds_up_in_float32(subject),
+    ),
+    Revision(
+        "bert",
+        2,
+        "under bf16 what its layers add up, send and gather has 16 bits",
+        lambda subject: subject.workload == "bert" and _in_bf16(subject),
+    ),
+    Revision(
+        "fsdp",
+        2,
+        "weights of no block stay whole from forward to backward",
+        lambda subject: _is_fully_sharded(subject) and subject.layout.pp == 1,
+    ),
+    Revision(
+        "fsdp",
+        2,
+        "in a pipeline weights are gathered once a step, not for every microbatch",
+        lambda subject: _is_fully_sharded(subject) and subject.layout.pp > 1,
+    ),
+)
 
 
 def revisions_of(subject: Subject) -> list[Revision]:
