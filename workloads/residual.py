@@ -4,8 +4,6 @@ Under bf16, autocast leaves embeddings in float32, and norms too on CUDA devices
 what layers add up has 16 bits, and modes would be compared at unequal types.
 """
 
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding, rms_norm
@@ -36,4 +34,4 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         weight = self.weight.to(input.dtype)
-        return cast(Tensor, rms_norm(input, self.normalized_shape, weight, self.eps).to(input.dtype))
+        return rms_norm(input, self.normalized_shape, weight, self.eps).to(input.dtype)

@@ -109,7 +109,7 @@ class Check:
     reason: str = ""
     """Why nothing could be judged, where there was nothing to judge at all."""
     begun_anew: Sequence[str] = ()
-    """Of the points with too few sessions those that measure something else than in the baseline, and what."""
+    """Of the points that were not judged those that measure something else than in the baseline, and what."""
     replaced: str = ""
     """Where points of the newest session took the place of earlier ones: how many, and by what settings they differ."""
 
@@ -413,7 +413,7 @@ def _judge(
         ],
         far=[text for metric, alarms in watched for text in _far(part.points, columns, rows, metric, alarms)],
         compared=[text for row in young for text in _compared(part.points[row], columns[row], row, values)],
-        begun_anew=[text for row in young for text in _begun_anew(part, part.points[row], nights[columns[row]])],
+        begun_anew=[text for row in left for text in _begun_anew(part, part.points[row], nights[columns[row]])],
         nights_missing=max(1, MIN_NIGHTS - max((int(counts[row]) for row in young), default=0)),
     )
 

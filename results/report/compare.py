@@ -132,7 +132,7 @@ def check_lines(check: Check) -> list[str]:
         head = f"nothing judged: {check.reason}"
     elif check.regressions:
         head = f"regression: {len(check.regressions)} of {series}"
-    elif not check.num_judged and check.begun_anew and len(check.begun_anew) == len(check.too_young):
+    elif not check.num_judged and check.too_young and len(check.begun_anew) >= len(check.too_young):
         head = f"nothing judged: the baseline of {counted(len(check.begun_anew), 'point')} begins anew"
     elif not check.num_judged and check.too_young:
         before = counted(check.num_nights - 1, "night")
