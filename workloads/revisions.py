@@ -57,7 +57,7 @@ REVISIONS: tuple[Revision, ...] = (
     Revision(
         "gpt_neox",
         2,
-        "under bf16 what its layers add up, send and gather has 16 bits in every mode, as it had under fsdp",
+        "under bf16 what its layers add up, send and gather has 16 bits in every mode",
         lambda subject: subject.workload == "gpt_neox" and _adds_up_in_float32(subject),
     ),
     Revision(

@@ -108,8 +108,8 @@ class Check:
     """Nights until the first of these is judged."""
     reason: str = ""
     """Why nothing could be judged, where there was nothing to judge at all."""
-    begun_anew: Sequence[str] = ()
-    """Of the points that were not judged those that measure something else than in the baseline, and what."""
+    begun_anew: Sequence[tuple[str, str]] = ()
+    """Of the points that were not judged those that measure something else than in the baseline, each with what."""
     replaced: str = ""
     """Where points of the newest session took the place of earlier ones: how many, and by what settings they differ."""
 
@@ -364,7 +364,7 @@ def _check(parts: Sequence[_Part], gated: Sequence[Metric], alone: bool = False)
         nights_missing=min((one.nights_missing for one in judged if one.too_young), default=0),
         sessions=sorted(sessions, key=lambda name: (nights[name], name)),
         not_run=[point.label for part in parts if not part.later for point in part.points],
-        begun_anew=[text for one in judged for text in one.begun_anew],
+        begun_anew=[told for one in judged for told in one.begun_anew],
     )
 
 
@@ -379,7 +379,7 @@ class _Judged:
     regressions: Sequence[Regression]
     far: Sequence[str]
     compared: Sequence[str]
-    begun_anew: Sequence[str]
+    begun_anew: Sequence[tuple[str, str]]
     nights_missing: int
 
 
@@ -413,16 +413,16 @@ def _judge(
         ],
         far=[text for metric, alarms in watched for text in _far(part.points, columns, rows, metric, alarms)],
         compared=[text for row in young for text in _compared(part.points[row], columns[row], row, values)],
-        begun_anew=[text for row in left for text in _begun_anew(part, part.points[row], nights[columns[row]])],
+        begun_anew=[told for row in left for told in _begun_anew(part, part.points[row], nights[columns[row]])],
         nights_missing=max(1, MIN_NIGHTS - max((int(counts[row]) for row in young), default=0)),
     )
 
 
-def _begun_anew(part: _Part, point: Point, night: Night) -> Iterator[str]:
+def _begun_anew(part: _Part, point: Point, night: Night) -> Iterator[tuple[str, str]]:
     """What a point measures now and the baseline does not, where the baseline has it as it was before."""
     record, known = records_of(night)[point.key], {key for each in part.reference for key in each.trials}
     if point.key not in known and former_key(record) in known:
-        yield f"{point.label} ({record.revision_reason or record.revision})"
+        yield point.label, record.revision_reason or str(record.revision)
 
 
 def _compared(point: Point, column: int, row: int, values: Mapping[Metric, Array]) -> list[str]:

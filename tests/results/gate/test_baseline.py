@@ -153,7 +153,7 @@ MENDED, WORSE = 31, 31 + MIN_NIGHTS + 8
 
 
 def test_the_baseline_of_points_that_measure_something_else_begins_anew(tmp_path: Path):
-    begun = f"point 0 ({WHY}), point 1 ({WHY})"
+    begun = f"point 0, point 1 ({WHY})"
     found = check(pinned(fill(tmp_path / "some", MENDED + 1, num_points=3, change=revised)))
     assert ([*found.missing], found.replaced, found.regressions, found.num_judged) == ([], "", [], 1)
     assert f"  baseline begins anew, as what is measured is not what it was: {begun}" in check_lines(found)
