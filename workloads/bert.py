@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, Pr
 from torch.nn.functional import cross_entropy, gelu, linear, scaled_dot_product_attention
 
 from benchsuite.workloads.facts import BERT, MLP_FACTOR, bert_divisible
+from benchsuite.workloads.residual import Embedding, LayerNorm
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch, Plan, TensorParallel, Workload
 
@@ -31,10 +32,10 @@ class Embeddings(nn.Module):
 
     def __init__(self, vocab: int, positions: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.word = nn.Embedding(vocab, hidden)
-        self.position = nn.Embedding(positions, hidden)
-        self.segment = nn.Embedding(2, hidden)
-        self.norm = nn.LayerNorm(hidden, eps=1e-12)
+        self.word = Embedding(vocab, hidden)
+        self.position = Embedding(positions, hidden)
+        self.segment = Embedding(2, hidden)
+        self.norm = LayerNorm(hidden, eps=1e-12)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, input_ids: Tensor, segment_ids: Tensor) -> Tensor:
@@ -69,10 +70,10 @@ class Layer(nn.Module):
     def __init__(self, hidden: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
         self.attention = Attention(hidden, heads, dropout)
-        self.attention_norm = nn.LayerNorm(hidden, eps=1e-12)
+        self.attention_norm = LayerNorm(hidden, eps=1e-12)
         self.up = nn.Linear(hidden, inner)
         self.down = nn.Linear(inner, hidden)
-        self.norm = nn.LayerNorm(hidden, eps=1e-12)
+        self.norm = LayerNorm(hidden, eps=1e-12)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -97,7 +98,7 @@ class Heads(nn.Module):
     def __init__(self, vocab: int, hidden: int) -> None:
         super().__init__()
         self.transform = nn.Linear(hidden, hidden)
-        self.norm = nn.LayerNorm(hidden, eps=1e-12)
+        self.norm = LayerNorm(hidden, eps=1e-12)
         self.decoder = Decoder(vocab)
         self.pooler = nn.Linear(hidden, hidden)
         self.next_sentence = nn.Linear(hidden, 2)

@@ -16,6 +16,7 @@ from torch.nn.functional import gelu, linear, scaled_dot_product_attention, silu
 
 from benchsuite.workloads.facts import ROTARY_BASE, DecoderShape
 from benchsuite.workloads.moe import MoE
+from benchsuite.workloads.residual import Embedding, LayerNorm, RMSNorm
 
 NORM_EPS = 1e-5
 
@@ -40,7 +41,7 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 
 
 def _norm(shape: DecoderShape) -> nn.Module:
-    return (nn.RMSNorm if shape.rms_norm else nn.LayerNorm)(shape.hidden_size, eps=NORM_EPS)
+    return (RMSNorm if shape.rms_norm else LayerNorm)(shape.hidden_size, eps=NORM_EPS)
 
 
 def attend_causally(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -151,9 +152,9 @@ class Decoder(nn.Module):
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.shape = shape
-        self.embed = nn.Embedding(shape.vocab_size, shape.hidden_size)
+        self.embed = Embedding(shape.vocab_size, shape.hidden_size)
         if shape.learned_positions:
-            self.positions = nn.Embedding(shape.seq_len, shape.hidden_size)
+            self.positions = Embedding(shape.seq_len, shape.hidden_size)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.num_layers))
         self.head = Head(shape)
         initialise(self)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchsuite.workloads.spec import ContextAttention, Parallelism, Schedule
+from benchsuite.workloads.spec import ComputeSpec, ContextAttention, Parallelism, Schedule
 
 NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
     "none": {},
@@ -141,6 +141,16 @@ def _name(asked: Parallelism, dp: int) -> str:
     words += [f"{asked.num_servers} servers"] if (asked.num_servers or 1) > 1 else []
     words += [f"staleness {asked.max_staleness}"] if asked.max_staleness is not None else []
     return " ".join(words)
+
+
+def reshards(layout: Layout, compute: ComputeSpec) -> bool:
+    """Whether blocks of fully sharded weights are dropped after forward, and gathered anew for backward.
+
+    Where nothing is asked, stage 3 does so; not in a pipeline, which would gather them for every microbatch.
+    """
+    if compute.reshard_after_forward is not None:
+        return compute.reshard_after_forward
+    return layout.zero == 3 and layout.pp == 1
 
 
 def rank_map(layout: Layout, ranks_per_node: int) -> list[list[str]]:

@@ -13,6 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear
 
+from benchsuite.workloads.precision import autocast_type
+
 
 def _exchange(rows: Tensor, sent: list[int], received: list[int], group: dist.ProcessGroup) -> Tensor:
     """Rows from all ranks of the group, in their order: `sent` and `received` count rows by rank."""
@@ -134,7 +136,7 @@ class MoE(nn.Module):
         The weights of several experts are renormalised to a sum of 1 (GShard). That of a single one is its probability
         (Switch): renormalised it would be 1, and the router would learn nothing.
         """
-        with torch.autocast(_autocast_device(tokens), enabled=False):
+        with torch.autocast("cpu" if tokens.is_meta else tokens.device.type, enabled=False):
             probability = linear(tokens.float(), self.router.weight.float()).softmax(-1)
             weights, chosen = probability.topk(self.top_k)
             return (weights / weights.sum(-1, keepdim=True) if self.top_k > 1 else weights), chosen
@@ -145,18 +147,8 @@ class MoE(nn.Module):
         flat = chosen.flatten()
         order = flat.argsort(stable=True)
         counts = (flat == torch.arange(self.experts.num_experts, device=flat.device)[:, None]).sum(1)
+        # Experts compute in autocast's type anyway: casting first halves what travels.
         # Copies first, then a permutation: the gradient of a permutation adds nothing up, in whatever order.
-        copies = _in_compute_precision(tokens).unsqueeze(1).expand(-1, self.top_k, -1).flatten(0, 1)
+        copies = tokens.to(autocast_type(tokens)).unsqueeze(1).expand(-1, self.top_k, -1).flatten(0, 1)
         made: Tensor = self.experts(copies[order], counts)[order.argsort()].unflatten(0, (-1, self.top_k))
         return (made * weights.to(made.dtype).unsqueeze(-1)).sum(1).view_as(x)
-
-
-def _in_compute_precision(tokens: Tensor) -> Tensor:
-    """Under autocast experts compute in its precision anyway: casting first halves what travels."""
-    device = _autocast_device(tokens)
-    return tokens.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else tokens
-
-
-def _autocast_device(tokens: Tensor) -> str:
-    """Autocast knows no meta device."""
-    return "cpu" if tokens.is_meta else tokens.device.type

@@ -21,6 +21,12 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     return nullcontext()
 
 
+def autocast_type(tensor: Tensor) -> torch.dtype:
+    """The type that autocast computes in on a tensor's device; the tensor's own where there is no autocast."""
+    device = "cpu" if tensor.is_meta else tensor.device.type  # autocast knows no meta device
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else tensor.dtype
+
+
 def set_float32(precision: Precision) -> None:
     """TF32 only where it is asked for: cuDNN's convolutions use it by default, and fp32 means fp32.
 

@@ -158,7 +158,8 @@ class ComputeSpec(BaseModel):
     static_graph: bool = Field(False, description="ddp: the graph of every step is the same")
     gradient_as_bucket_view: bool = Field(False, description="ddp: gradients lie in the buckets")
     reshard_after_forward: bool | None = Field(
-        None, description="fsdp: weights are dropped after forward; default: true for zero 3, false for zero 2"
+        None,
+        description="fsdp: weights are dropped after forward; default: of blocks under zero 3 without pp, else false",
     )
     prefetch_blocks: int = Field(
         0, ge=0, le=MAX_COUNT, description="fsdp: blocks whose weights are gathered ahead; 0: as torch does"

@@ -7,7 +7,7 @@ from functools import cache
 
 from benchsuite.workloads import engine as engines
 from benchsuite.workloads.facts import Facts, shape_problem
-from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.layout import Layout, reshards
 from benchsuite.workloads.spec import ComputeSpec, Variant
 
 DDP_ONLY = ("bucket_cap_mb", "comm_hook", "static_graph", "gradient_as_bucket_view")
@@ -16,7 +16,7 @@ IMAGES = ("image", "volume")
 COMPILERS = ("g++", "clang++")
 ZERO_BUBBLE_RESHARDS = (
     "schedule zero_bubble with weights that are resharded after forward: torch 2.13 loses gradients of its backward "
-    "pass in two parts; use zero 2, or reshard_after_forward: false"
+    "pass in two parts; leave reshard_after_forward out"
 )
 ZERO_BUBBLE_COMPILED = (
     "compile with schedule zero_bubble, which goes backward in two parts; torch 2.13: This backward function was "
@@ -131,8 +131,7 @@ def _expert_problems(facts: Facts, variant: Variant, layout: Layout) -> Iterator
 def _sharding_problems(layout: Layout, compute: ComputeSpec) -> Iterator[str]:
     if layout.zero and layout.ep > 1:
         yield f"zero {layout.zero} with ep {layout.ep}: what experts are dealt to is not sharded besides"
-    reshards = layout.zero == 3 if compute.reshard_after_forward is None else compute.reshard_after_forward
-    if layout.zero > 1 and layout.pp > 1 and layout.schedule == "zero_bubble" and reshards:
+    if layout.zero > 1 and layout.pp > 1 and layout.schedule == "zero_bubble" and reshards(layout, compute):
         yield ZERO_BUBBLE_RESHARDS
     if layout.dp_replicate > 1 and layout.replicas == layout.dp_replicate:
         yield f"dp {layout.dp} / dp_replicate {layout.dp_replicate} = 1 rank to shard over: that is ddp"

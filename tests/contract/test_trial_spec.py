@@ -13,8 +13,12 @@ from benchsuite.contract.trial_spec import (
     parse_sweep,
     parse_trial,
     point_id,
+    revision_fields,
     trial_id,
 )
+from benchsuite.workloads import revisions
+from benchsuite.workloads.revisions import Revision
+from benchsuite.workloads.spec import Parallelism
 from tests.helpers.made import made_spec
 
 BASE: dict[str, Any] = {"workload": "resnet50", "batch_size": 4}
@@ -210,6 +214,62 @@ def test_point_id_never_changes():
     """Ids stand in people's stores: a new field with a default must not move them."""
     assert point_id(PINNED, "0123456789abcdef0123456789abcdef") == "682c2b561de2"
     assert point_id(parse_trial({"workload": "resnet50", "batch_size": 1}), None) == "ce266d77304a"
+
+
+def test_a_revision_enters_the_ids_of_its_points_alone(monkeypatch: pytest.MonkeyPatch):
+    def ids(spec: TrialSpec) -> tuple[str, str]:
+        return point_id(spec, "d"), match_id(spec, "d")
+
+    split, plain = made_spec(parallelism="tp", world_size=2), made_spec(parallelism="ddp", world_size=2)
+    emulated = made_spec(device="emulated:5ms", parallelism="tp", world_size=2)
+    before = {spec: ids(spec) for spec in (split, plain, emulated)}
+    made = [Revision("tp", number, f"reason {number}", lambda subject: subject.layout.tp > 1) for number in (2, 3)]
+    monkeypatch.setattr(revisions, "REVISIONS", made)
+    assert ids(plain) == before[plain] and revision_fields(plain, "d") == {}
+    assert ids(emulated) == before[emulated]  # whose steps run no mode
+    assert not {*ids(split)} & {*before[split]}
+    told = {"revision": "tp 3", "revision_reason": "tp 3: reason 3", "former_match_id": before[split][1]}
+    assert revision_fields(split, "d") == told
+
+
+GPT: dict[str, Any] = {"workload": "gpt_neox", "world_size": 4}
+REVISED: tuple[tuple[dict[str, Any], str | None], ...] = (
+    ({**GPT, "parallelism": "ddp", "precision": "bf16"}, "gpt_neox 2"),
+    ({**GPT, "parallelism": "tp", "precision": "fp8"}, "gpt_neox 2"),
+    ({**GPT, "parallelism": "pp", "precision": "bf16"}, "gpt_neox 2"),
+    ({**GPT, "parallelism": "zero2", "precision": "bf16"}, None),
+    ({**GPT, "parallelism": "fsdp", "precision": "bf16"}, "fsdp 2"),
+    ({**GPT, "parallelism": Parallelism(tp=2, zero=3), "precision": "bf16"}, "fsdp 2, gpt_neox 2"),
+    ({**GPT, "parallelism": Parallelism(engine="deepspeed", zero=2), "precision": "bf16"}, None),
+    ({**GPT, "parallelism": Parallelism(pp=2, zero=3)}, "fsdp 2"),
+    ({**GPT, "parallelism": "fsdp", "reshard_after_forward": True}, None),
+    ({**GPT, "parallelism": "tp"}, None),
+    ({**GPT, "parallelism": "cp", "precision": "fp16"}, None),
+    ({"workload": "bert", "parallelism": "zero2", "world_size": 2, "precision": "bf16"}, "bert 2"),
+    ({"workload": "bert", "parallelism": "zero2", "world_size": 2}, None),
+    ({"workload": "resnet50", "parallelism": "hsdp", "world_size": 4}, "fsdp 2"),
+    ({"workload": "unet3d", "parallelism": "ddp", "world_size": 2, "precision": "bf16"}, None),
+)
+
+
+@pytest.mark.parametrize(("changes", "told"), REVISED)
+def test_which_points_measure_something_else_since(changes: dict[str, Any], told: str | None):
+    spec = made_spec(**changes)
+    assert revision_fields(spec, "d").get("revision") == told
+    assert all(one.why for one in spec.revisions)
+
+
+@pytest.mark.parametrize(
+    ("changes", "known"),
+    [
+        ({"parallelism": "fsdp", "world_size": 4}, "fd141a77b64d"),
+        ({"parallelism": "tp", "world_size": 4}, "c1018096903c"),
+        ({"parallelism": "ddp", "world_size": 4, "precision": "bf16"}, "260c8e114dfe"),
+        ({"parallelism": "zero2", "world_size": 4, "precision": "bf16"}, "51ddfe49d7f6"),
+    ],
+)
+def test_ids_of_points_with_and_without_a_revision_never_change(changes: dict[str, Any], known: str):
+    assert point_id(made_spec(workload="gpt_neox", **changes), "d") == known
 
 
 def changed(**changes: Any) -> str:

@@ -8,10 +8,13 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from benchsuite.workloads import WorkloadError, gpt_neox, unet3d
+from benchsuite.workloads import WorkloadError, bert, gpt_neox, unet3d
 from benchsuite.workloads.precision import Scaler, autocast, convert, float32_kept, set_float32, takes_float8
 from benchsuite.workloads.resnet50 import WORKLOAD
+from benchsuite.workloads.workload import Workload
 
 CPU = torch.device("cpu")
 
@@ -37,6 +40,60 @@ def test_bf16_computes_in_bfloat16_and_ends_with_the_block() -> None:
     assert product.dtype == torch.bfloat16
     assert (a @ a).dtype == torch.float32
     assert torch.allclose(product.float(), a @ a, atol=0.1)
+
+
+TRANSFORMERS = (
+    (gpt_neox, "nano"),
+    (gpt_neox, "nano_llama"),
+    (gpt_neox, "nano_gpt2"),
+    (gpt_neox, "nano_moe"),
+    (bert, "nano"),
+)
+
+
+def types_of_outputs(workload: Workload, variant: str, model: nn.Module) -> dict[str, torch.dtype]:
+    """The type of what each module returns under bf16."""
+    found: dict[str, torch.dtype] = {}
+
+    def note(name: str, _module: nn.Module, _given: object, output: object) -> None:
+        if isinstance(output, Tensor):
+            found[name] = output.dtype
+
+    for name, module in model.named_modules():
+        module.register_forward_hook(partial(note, name))
+    with autocast("bf16", CPU):
+        workload.loss(model, workload.synthetic(workload.variants[variant], 2, CPU))
+    return found
+
+
+@pytest.mark.parametrize(("module", "variant"), [*TRANSFORMERS, (unet3d, "nano")])
+def test_modes_hand_on_the_types_that_fully_sharded_weights_make(module: ModuleType, variant: str) -> None:
+    """FSDP gathers weights of 16 bits; all other modes have weights of 32 under autocast."""
+    model = module.WORKLOAD.build(module.WORKLOAD.variants[variant])
+    sharded = copy.deepcopy(model).to(torch.bfloat16)
+    found = types_of_outputs(module.WORKLOAD, variant, model)
+    assert found == types_of_outputs(module.WORKLOAD, variant, sharded)
+    assert {*found.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(("module", "variant"), TRANSFORMERS)
+def test_norms_return_what_they_are_given_on_cuda_too(module: ModuleType, variant: str) -> None:
+    """CUDA's autocast has another list of what it leaves in float32. Fake tensors stand in place of a GPU's."""
+    with torch.device("meta"):
+        model = module.WORKLOAD.build(module.WORKLOAD.variants[variant]).requires_grad_(False)
+    leaves = [part for part in model.modules() if isinstance(part, nn.Embedding | nn.LayerNorm | nn.RMSNorm)]
+    torch.set_autocast_enabled("cuda", True)  # torch.autocast would look for a device
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+    try:
+        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            for leaf in leaves:
+                leaf.to_empty(device="cuda")
+                ids = torch.empty(2, 8, dtype=torch.int64, device="cuda")
+                x = torch.empty(2, 8, leaf.weight.shape[-1], dtype=torch.bfloat16, device="cuda")
+                assert leaf(ids if isinstance(leaf, nn.Embedding) else x).dtype == torch.bfloat16, leaf
+            assert nn.functional.layer_norm(x, x.shape[-1:]).dtype == torch.float32, "torch's own"
+    finally:
+        torch.set_autocast_enabled("cuda", False)
 
 
 def test_tf32_is_off_in_fp32(restored: None) -> None:

@@ -198,6 +198,8 @@ def _attend_backward(
         gradients = aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, 0.0, causal)
     elif query.dtype in HALF:
         lengths = query.shape[2], key.shape[2]
+        # CUDA's kernel does not look at this one's strides, and a part of its rows is not contiguous.
+        given = *given[:-1], normalizer.contiguous()
         gradients = aten._scaled_dot_product_flash_attention_backward(
             *given, None, None, *lengths, 0.0, causal, *extras
         )

@@ -19,6 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from benchsuite.workloads.layout import reshards
 from benchsuite.workloads.parallel.recipe import Make, Parallelized, Recipe, averaged, local
 
 if TYPE_CHECKING:
@@ -149,27 +150,25 @@ def fully_sharded(model: nn.Module, recipe: Recipe, blocks: Sequence[nn.Module])
 
     Stage 3 gathers weights block by block. In stage 2 they stay whole from forward to the end of backward: "ZeRO-2" of
     torch's documentation of `fully_shard`. With replicas (hsdp) the mesh has two dimensions. `blocks` are
-    gathered one by one.
+    gathered one by one. What is in no block is wanted first in backward: unless asked otherwise it stays whole.
     """
     from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
     compute, layout, mesh = recipe.compute, recipe.ranks.layout, recipe.ranks.mesh
     assert mesh is not None
-    reshard = layout.zero == 3 if compute.reshard_after_forward is None else compute.reshard_after_forward
     # Batch norm would get weights of another type than its statistics; autocast does without.
     half = compute.precision in ("bf16", "fp8") and not any(isinstance(part, _BatchNorm) for part in model.modules())
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     options: dict[str, Any] = {
         "mesh": mesh["dp_replicate", "dp_shard"] if layout.dp_replicate > 1 else mesh["dp_shard"],
-        "reshard_after_forward": reshard,
         "mp_policy": policy if half else MixedPrecisionPolicy(),
         "offload_policy": CPUOffloadPolicy(pin_memory=recipe.ranks.device.type == "cuda")
         if compute.cpu_offload
         else OffloadPolicy(),
     }
     for block in blocks:
-        fully_shard(block, **options)
-    root = fully_shard(model, **options)
+        fully_shard(block, reshard_after_forward=reshards(layout, compute), **options)
+    root = fully_shard(model, reshard_after_forward=bool(compute.reshard_after_forward), **options)
     assert isinstance(root, FSDPModule)
     _prefetch(blocks, compute.prefetch_blocks)
 

@@ -119,9 +119,9 @@ def footprint(job: Job, of: Layouts) -> Footprint:
     """Memory of every layout's fullest device.
 
     States of Megatron-LM (`bytes_of` has the others): 18 P, ZeRO-1 (6 + 12/d) P, ZeRO-2 (2 + 16/d) P, ZeRO-3 18 P/d
-    and two gathered layers; trials' ZeRO-2 (FSDP) has a whole copy of 16 bits besides, and in a pipeline ZeRO-2 and 3
-    keep whole gradients until the last microbatch. Activations: those of the first stage (arXiv:2205.05198), one
-    layer's more where layers are recomputed, or the last stage's with its logits.
+    and two gathered layers. Trials' ZeRO-2 (FSDP) has a whole copy of 16 bits besides, and so has their ZeRO-3 in a
+    pipeline; there ZeRO-2 and 3 keep whole gradients until the last microbatch. Activations: those of the first stage
+    (arXiv:2205.05198), one layer's more where layers are recomputed, or the last stage's with its logits.
     """
     shape = shape_of(job.model)
     dense, experts = stage_params(job.model, shape, of)
@@ -133,7 +133,8 @@ def footprint(job: Job, of: Layouts) -> Footprint:
         states = states + state_bytes(experts, replicas // of.ep, of.zero, *kinds)
     gathered = np.where(of.zero == 3, 2 * job.element_bytes * _largest(job.model, shape, of), 0.0)
     if job.recipe == "trial":
-        gathered = np.where(of.zero == 2, job.element_bytes * dense, gathered)
+        stays_whole = (of.zero == 2) | ((of.zero == 3) & (of.pp > 1))
+        gathered = np.where(stays_whole, job.element_bytes * dense, gathered)
         gathered = gathered + np.where(of.tp > 1, each.gradient * shape.embedding_params * (1 - 1 / of.tp), 0.0)
     held = np.where((of.zero > 1) & (of.pp > 1), each.gradient * dense * (1 - 1 / replicas), 0.0)
     activations, of_last = _activations(job, of)

@@ -194,8 +194,8 @@ def _data(job: Job, of: Layouts, layers: Stages, devices: Ints) -> tuple[Exchang
 
     An all_reduce of the gradients is a reduce_scatter and an all_gather. ZeRO-2 scatters for every microbatch and
     gathers once; ZeRO-3 gathers for the forward and for the backward pass and scatters (arXiv:1910.02054, section 7).
-    In a pipeline both scatter once, after the last microbatch, as torch's stages do. Experts are exchanged among the
-    ranks that hold the same.
+    In a pipeline both scatter once, after the last microbatch, as torch's stages do, and trials' ZeRO-3 gathers once.
+    Experts are exchanged among the ranks that hold the same.
     """
     dense, experts = stage_params(job.model, shape_of(job.model), of, layers)
     m, replicas, per_node = of.num_microbatches, of.dp * of.cp, np.maximum(1, job.machine.devices_per_node // of.tp)
@@ -206,8 +206,9 @@ def _data(job: Job, of: Layouts, layers: Stages, devices: Ints) -> tuple[Exchang
     scatters = np.where(of.pp > 1, 1, m)
     two, wide = np.full_like(m, 2), bytes_of(job).sent / job.element_bytes
     first = two + 1 if job.recipe == "trial" else two  # trials' ZeRO-1 exchanges all gradients and hands weights round
-    halves = np.choose(of.zero, [wide * two, wide * first, wide * scatters + 1, wide * scatters + 2 * m])
-    passes = np.choose(of.zero, [two, two, 2 * scatters, scatters + 2 * m])
+    gathers = np.where(of.pp > 1, 1, 2 * m) if job.recipe == "trial" else 2 * m
+    halves = np.choose(of.zero, [wide * two, wide * first, wide * scatters + 1, wide * scatters + gathers])
+    passes = np.choose(of.zero, [two, two, 2 * scatters, scatters + gathers])
     own = np.where(of.zero > 0, dense / of.dp / of.cp + experts * of.ep / of.dp, dense + experts)
     return both, halves, passes, own
 

@@ -43,6 +43,7 @@ DEGREES: tuple[dict[str, Any], ...] = (
     {"pp": 2, "zero": 3, "schedule": "gpipe", "microbatches": 4},
     {"pp": 2, "zero": 3, "schedule": "1f1b", "microbatches": 4},
     {"pp": 2, "zero": 3, "schedule": "interleaved"},
+    {"pp": 2, "zero": 3, "schedule": "zero_bubble"},
     {"pp": 2, "zero": 3, "dp_replicate": 2},
     {"tp": 2, "pp": 2, "zero": 1, "sequence_parallel": True, "loss_parallel": True},
     {"tp": 2, "pp": 2, "zero": 2},
@@ -122,7 +123,7 @@ TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
     ({"pp": 2, "zero": 1}, {"optimizer": "adam", "fused": True, "precision": "bf16"}),
     ({"pp": 2, "zero": 3}, {"activation_checkpointing": "full", "precision": "bf16", "optimizer": "sgd"}),
     ({"pp": 2, "zero": 3}, {"cpu_offload": True, "prefetch_blocks": 1, "optimizer": "adam"}),
-    ({"pp": 2, "zero": 3, "schedule": "zero_bubble"}, {"reshard_after_forward": False}),
+    ({"pp": 2, "zero": 3}, {"reshard_after_forward": True}),
     ({"pp": 2, "zero": 2}, {"activation_checkpointing": "selective", "reshard_after_forward": True}),
     ("cp", {"activation_checkpointing": "full", "precision": "bf16", "optimizer": "sgd"}),
     ("cp", {"activation_checkpointing": "selective", "grad_accum": 2, "optimizer": "adam"}),
@@ -207,13 +208,17 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
     """Every composed mode once, on the fewest ranks where all of its parts have work, and each setting of techniques.
 
     Where `which` is full, every mode with every model on any number of ranks, techniques too, and all steps. Where it
-    is smoke, each named mode once, on the fewest ranks it can have; a normal one has only those that add a model.
+    is bf16, every mode once, for one step whose weights tell the gradients. Where it is smoke, each named mode once, on
+    the fewest ranks it can have; a normal one has only those that add a model.
     """
     if which == "smoke":
         yield from _smoke(world_size)
         return
     if which == "engines":
         yield from engine_cases(world_size)
+        return
+    if which == "bf16":
+        yield from (asked for asked in in_bf16() if asked.world_size == world_size)
         return
     for asked in _every(world_size) if which == "full" else _normal():
         if asked.world_size != world_size:
@@ -237,6 +242,14 @@ def engine_cases(world_size: int) -> Iterator[Asked]:
         fit = models[1:] if (mode["engine"], compute.get("precision")) == ("deepspeed", "bf16") else models
         for model in models if plain and world_size == FEW_RANKS else fit[number % len(fit) :][:1]:
             yield Asked(*model, mode, world_size, compute, FEW_STEPS if world_size > FEW_RANKS else STEPS)
+
+
+@cache
+def in_bf16() -> tuple[Asked, ...]:
+    """Every mode of torch's on the fewest ranks: after one step of SGD weights differ as gradients did."""
+    compute = {"precision": "bf16", "optimizer": "sgd"}
+    asked = [_valid(mode, fewest_ranks(mode), compute) for mode in (*NAMED[1:], *DEGREES) if "engine" not in mode]
+    return tuple(replace(next(one for one in found if one.workload == "gpt_neox"), steps=1) for found in asked)
 
 
 def _smoke(world_size: int) -> Iterator[Asked]:

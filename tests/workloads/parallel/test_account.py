@@ -15,6 +15,8 @@ from benchsuite.workloads.workload import Workload
 GPT: Workload = workloads.load(workloads.WORKLOADS, "gpt_neox")
 NANO = GPT.variants["nano"]
 PARAMETERS = 216_448
+IN_NO_BLOCK = 2 * 128 * 64 + 2 * 64
+"""Of these the embedding, the final norm and the head."""
 BATCH, LAYERS, HEADS, HIDDEN, LENGTH = 4, 4, 8, 64, 16
 
 
@@ -55,10 +57,15 @@ def test_ddp_holds_everything_and_sends_its_gradients_twice_around(ranks: int) -
 
 @pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full), 8])
 def test_fully_sharded_holds_a_share_and_sends_half_as_much_again(ranks: int) -> None:
-    """Rajbhandari et al. 2020, section 7: 2 P for gradients and optimizer states sharded, 3 P for weights as well."""
+    """Rajbhandari et al. 2020, section 7: 2 P for gradients and optimizer states sharded, 3 P for weights as well.
+
+    What is in no block is gathered once, as torch's root group is, unless it is asked to be dropped after forward.
+    """
     share = 4 * PARAMETERS / ranks
-    for mode, volume in (("zero2", 2), ("fsdp", 3)):
-        found = counted(mode, ranks)
+    once = 3 - IN_NO_BLOCK / PARAMETERS
+    asked: list[tuple[str, float, dict[str, Any]]] = [("zero2", 2, {}), ("fsdp", once, {})]
+    for mode, volume, compute in [*asked, ("fsdp", 3, {"reshard_after_forward": True})]:
+        found = counted(mode, ranks, **compute)
         assert found.weights_bytes == found.gradients_bytes == pytest.approx(share, rel=0.01)
         assert found.optimizer_bytes == pytest.approx(2 * share, rel=0.01)
         assert found.wire_bytes == pytest.approx(volume * (ranks - 1) / ranks * 4 * PARAMETERS, rel=0.01)
@@ -69,6 +76,26 @@ def test_tensor_parallel_all_reduces_four_activations_a_layer() -> None:
     found = counted("tp", 2)
     assert found.collectives["all_reduce"] == pytest.approx(4 * 4, abs=3)
     assert found.weights_bytes < 0.6 * 4 * PARAMETERS
+
+
+NORMS = 2 * (2 * LAYERS + 1) * 2 * HIDDEN
+"""Half of the bytes of norms' gradients, which sequence parallelism adds up in 32 bits."""
+
+
+@pytest.mark.parametrize(
+    ("mode", "variant", "in_32_bits"),
+    [
+        ({"tp": 2}, "nano", 0),
+        ({"tp": 2}, "nano_gpt2", 0),
+        ({"tp": 2, "sequence_parallel": True}, "nano", NORMS),
+        ({"pp": 2}, "nano", 0),
+        ({"pp": 2}, "nano_llama", 0),
+    ],
+)
+def test_activations_are_sent_in_16_bits_under_bf16(mode: dict[str, Any], variant: str, in_32_bits: int) -> None:
+    """What FSDP's layers hand on: with one replica activations and their gradients are all that is sent."""
+    half, single = counted(mode, 2, variant, precision="bf16"), counted(mode, 2, variant)
+    assert half.wire_bytes == pytest.approx(single.wire_bytes / 2 + in_32_bits)
 
 
 def test_full_checkpointing_keeps_only_the_blocks_inputs() -> None:
