@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from benchsuite.storage.dataset.owned_files import write_new
 
-PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "done")
+PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "count", "done")
 _PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
 
 
@@ -285,11 +285,16 @@ class RankSamples:
     device_memory_bytes: int | None = None
     """Device memory in use at the end, beyond what was in use before this rank; by NVML, so libraries' included."""
 
+    not_counted: str | None = None
+    """Why something that is counted after the steps is missing."""
+
     def write(self, path: Path) -> None:
         """Leave it where the launcher looks."""
         write_new(path, json.dumps(asdict(self)))
 
 
+ENDED_COUNTING = "it was ended while it counted"
+"""What the result says that a rank leaves before it counts: it stays where the rank comes to no end."""
 RESULT = TypeAdapter(RankSamples)
 
 

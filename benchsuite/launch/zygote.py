@@ -30,7 +30,7 @@ import torch.utils.data
 import webdataset.tariterators  # noqa: F401  (imported once here instead of in every reader)
 
 from benchsuite import storage, workloads
-from benchsuite.contract.failed_rank import failed_result
+from benchsuite.contract.failed_rank import leave_failed
 from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.trial_spec import TrialSpec
@@ -101,7 +101,7 @@ def rank_main(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote: i
         os._exit(0)
     except BaseException as error:  # the traceback keeps what must not be destroyed
         try:
-            failed_result(me.rank, error).write(me.result_path)
+            leave_failed(me, error)
             traceback.print_exception(error)
             sys.stderr.flush()
         finally:

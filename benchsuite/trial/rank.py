@@ -2,6 +2,7 @@
 
 import gc
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import torch
 
 from benchsuite import storage, workloads
-from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankSamples, Reads
+from benchsuite.contract.failed_rank import reason_of
+from benchsuite.contract.rank_samples import ENDED_COUNTING, Block, Heartbeat, RankIdentity, RankSamples, Reads
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, extra_pairs, layout
 from benchsuite.storage.dataset.kinds import travelling
@@ -87,15 +89,56 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         first_batch_s=first_batch_s,
         startup_s=startup_s,
         clock_offset_s=me.clock_offset_s,
-        copy_bytes_per_s=costs.copy_bytes_per_s(blocks),
+        reads=reads,
         **_told(feed, counters, stepper),
+        **costs.of_model(spec, workload, training, batch),
+        **staged,
+        **page_cache.found(cached),
     )
-    found = replace(found, **io_observer.found(spec, stepper, feed, batch, me), **staged, **page_cache.found(cached))
-    own: dict[str, Any] = {"instrument_s_per_step": costs.instrument_s_per_step(clock, heart, blocks), "reads": reads}
-    found = replace(found, **costs.of_model(spec, workload, training, batch, me), **own)
-    found = replace(found, storage_ceiling=page_cache.storage_ceiling(spec, placed.dataset, feed, me))
+    heart.phase("count")
+    alone: list[Count] = [
+        lambda: {"copy_bytes_per_s": costs.copy_bytes_per_s(blocks)},
+        lambda: {"instrument_s_per_step": costs.instrument_s_per_step(clock, heart, blocks)},
+        lambda: {"flops": costs.flops_by_rank(spec, workload, me)},
+        lambda: {"gradient_copy_s": costs.gradient_copy_s(spec, training)},
+    ]
+    together: list[Count] = [
+        lambda: io_observer.found(spec, stepper, feed, batch, me),
+        lambda: {"storage_ceiling": page_cache.storage_ceiling(spec, placed.dataset, feed, me)},
+        lambda: costs.of_step(training, batch, spec.compile),
+    ]
+    found = counted(found, me, alone, together)
     heart.phase("done")
     return found
+
+
+Count = Callable[[], dict[str, Any]]
+"""Counts something when the steps are done; fields of a result."""
+
+
+def counted(found: RankSamples, me: RankIdentity, alone: Sequence[Count], together: Sequence[Count]) -> RankSamples:
+    """Keep a result where the launcher looks, then add what is counted `alone` by a rank and `together` by all.
+
+    Counting may fail, mostly for memory. Then the others wait for this rank in a collective: it leaves what it has and
+    raises, and all are ended. No rank begins before all results lie there.
+    """
+    missing: list[str] = []
+    replace(found, not_counted=ENDED_COUNTING).write(me.result_path)
+    barrier()
+    for count in alone:
+        try:
+            found = replace(found, **count())
+        except Exception as error:
+            missing.append(reason_of(error))
+    replace(found, not_counted="; ".join([*missing, ENDED_COUNTING])).write(me.result_path)
+    barrier()
+    try:
+        for count in together:
+            found = replace(found, **count())
+    except Exception as error:
+        replace(found, not_counted="; ".join([*missing, reason_of(error)])).write(me.result_path)
+        raise
+    return replace(found, not_counted="; ".join(missing) or None)
 
 
 def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> None:
