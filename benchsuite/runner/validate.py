@@ -37,10 +37,11 @@ def examine(spec: TrialSpec) -> tuple[Point, dict[str, Any]]:
     machine = this_machine()
     if spec.data.root is None and spec.data.source != "synthetic":
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"source": "synthetic"})})
-    roomy = Machine(max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks), elsewhere=True)
+    cores, devices = max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks)
+    roomy = Machine(cores, devices, nodes=spec.ranks, elsewhere=True)
     point = resolve(spec, machine, spec.ranks, {})
     invalid = why_invalid(point, roomy)
-    per_node = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
+    per_node = point.spec.ranks_per_node or machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
     account, not_counted, stage = (None, "it cannot run", 0) if invalid else _counted(point.spec)
     parameters = None if invalid or point.spec.emulated else num_parameters(point.spec)
     return point, {
