@@ -22,7 +22,7 @@ from benchsuite.analysis.operator_figures import operator_figures
 from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankSamples, on_one_clock, read_progress, read_result
-from benchsuite.contract.trial_spec import digest, match_id, trial_id
+from benchsuite.contract.trial_spec import digest, match_id, revision_fields, trial_id
 from benchsuite.grid.point import Point
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
@@ -104,11 +104,13 @@ class Attempt(Measuring):
             )
             shards = sum(info.num_samples is not None for info in manifest.files)
             dataset["num_files"] = shards or manifest.num_samples  # without shards a sample is a file, or a pair
+        dataset_id = manifest.dataset_id if manifest is not None else None
         found = super().record(
             status,
             details,
             rank_by=self.rank_by,
-            match_id=match_id(point.spec, manifest.dataset_id if manifest is not None else None),
+            match_id=match_id(point.spec, dataset_id),
+            **revision_fields(point.spec, dataset_id),
             order=point.order,
             command=[Path(sys.argv[0]).name, *sys.argv[1:]],
             dataset=dataset,

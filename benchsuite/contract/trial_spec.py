@@ -17,7 +17,9 @@ from benchsuite.contract.yaml_file import flat
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.objects.path import path_of
 from benchsuite.workloads import engine as engines
+from benchsuite.workloads import revisions
 from benchsuite.workloads.layout import COMPOSED, Layout, LayoutError, layout_of
+from benchsuite.workloads.revisions import Revision, Subject
 from benchsuite.workloads.spec import MAX_COUNT, MAX_RANKS, ComputeSpec, ModelSpec, Parallelism, Variant
 
 MAX_TIMEOUT_S = 1e6
@@ -174,6 +176,16 @@ class TrialSpec(ComputeSpec):
             LayoutError: they cannot be, with the arithmetic.
         """
         return layout_of(self.parallelism, self.ranks)
+
+    @property
+    def revisions(self) -> list[Revision]:
+        """What its mode or workload measures otherwise than in earlier versions."""
+        try:
+            layout = self.layout
+        except LayoutError:  # such a point does not run
+            return []
+        nodes = self.nodes or -(-self.ranks // (self.ranks_per_node or self.ranks))
+        return [] if self.emulated else revisions.revisions_of(Subject(self.workload, layout, self, nodes))
 
     @property
     def data_ranks(self) -> int:
@@ -354,16 +366,27 @@ def parse_sweep(value: Mapping[str, Any]) -> SweepSpec:
 
 
 def point_id(spec: TrialSpec, dataset_id: str | None) -> str:
-    """Digest of a resolved spec's non-default fields and the dataset's id, so that new fields change no id."""
-    return _digest(spec, dataset_id, WITHOUT_IDENTITY)
+    """Digest of a resolved spec's non-default fields, its revisions and the dataset's id: new fields change no id."""
+    return _digest(spec, dataset_id, WITHOUT_IDENTITY, spec.revisions)
 
 
 def match_id(spec: TrialSpec, dataset_id: str | None) -> str:
     """Digest of the same without paths, by which trials of other sites, nights and versions are matched."""
-    return _digest(spec, dataset_id, WITHOUT_IDENTITY | PATHS)
+    return _digest(spec, dataset_id, WITHOUT_IDENTITY | PATHS, spec.revisions)
 
 
-def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str]]) -> str:
+def revision_fields(spec: TrialSpec, dataset_id: str | None) -> dict[str, str | None]:
+    """What a record says of its point's revisions: empty where there are none."""
+    if not spec.revisions:
+        return {}
+    return {
+        "revision": revisions.in_words(spec.revisions),
+        "revision_reason": "; ".join(f"{one.name}: {one.why}" for one in spec.revisions),
+        "former_match_id": _digest(spec, dataset_id, WITHOUT_IDENTITY | PATHS, ()),
+    }
+
+
+def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str]], revised: Sequence[Revision]) -> str:
     fields = spec.model_dump(exclude_defaults=True, exclude=left_out)
     if spec.cpu_binding == "none":  # what all records from before this field did
         fields.pop("cpu_binding")
@@ -373,7 +396,8 @@ def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str
     for part in left_out:
         if not fields.get(part):
             fields.pop(part, None)
-    return digest({"spec": fields, "dataset_id": dataset_id})
+    numbers = {"revisions": {one.of: one.number for one in revised}} if revised else {}
+    return digest({"spec": fields, "dataset_id": dataset_id, **numbers})
 
 
 def digest(identity: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.manifest import is_dataset
 from benchsuite.storage.objects.path import path_of
+from benchsuite.workloads.revisions import in_words
 
 CONFIG = "asv.conf.json"
 SWEEPS = "sweeps"
@@ -96,7 +97,7 @@ def _sweep_files(folder: Path) -> tuple[Path, ...]:
 def covered(nightly: Nightly) -> list[Key]:
     """The points of all sweeps, those that cannot run included."""
     return [
-        key_of(name, point.spec.model_dump())
+        key_of(name, point.spec.model_dump(), revision=in_words(point.spec.revisions))
         for name, file in zip(nightly.names, nightly.sweep_files, strict=True)
         for point in _points(plan_of(nightly, file))
     ]

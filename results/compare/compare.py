@@ -23,6 +23,7 @@ from benchsuite.results.compare.nights import (
     NO_RESULT,
     counting,
     doubtful,
+    former_key,
     is_result,
     key_without,
     loose_key,
@@ -144,8 +145,9 @@ def compare(
 
 def _by_point(records: Sequence[Record], apart: Sequence[str]) -> dict[str, list[Record]]:
     found: dict[str, list[Record]] = {}
+    revised = {former_key(record) for record in records}
     for record in sorted(records, key=lambda record: (record.sweep, record.order)):
-        if "traced" not in record.caveats:
+        if "traced" not in record.caveats and not (apart and point_key(record) in revised):
             found.setdefault(key_without(record, apart) if apart else point_key(record), []).append(record)
     return found
 
@@ -177,7 +179,7 @@ def _both_labels(one: Sequence[Record], other: Sequence[Record]) -> str:
 
 
 def _refused(first: Mapping[str, list[Record]], second: Mapping[str, list[Record]]) -> list[str]:
-    """Points that would match, were the batch of one side not resized, or read by the same reader."""
+    """Points that would match, were the batch of one side not resized, revised, or read by another reader."""
     others = {loose_key(trials[0]): trials[0] for key, trials in second.items() if key not in first}
     twins = [(trials, others.get(loose_key(trials[0]))) for key, trials in first.items() if key not in second]
     found = [(_label(trials), _why_apart(trials[0], twin)) for trials, twin in twins if twin is not None]
@@ -185,7 +187,10 @@ def _refused(first: Mapping[str, list[Record]], second: Mapping[str, list[Record
 
 
 def _why_apart(one: Record, other: Record) -> str | None:
-    """Why two records that differ in batch or reader alone are not compared; None where the batch was asked for."""
+    """Why two records that differ in batch, revision or reader alone are not compared; None where they may be."""
+    if one.revision != other.revision:
+        newer = max(one, other, key=lambda each: (each.revision is not None, each.started_at))
+        return f"it measures something else in A than in B: {newer.revision_reason or 'it was revised'}"
     readers = reader_of(one), reader_of(other)
     if readers[0] != readers[1]:
         what = f"read by {readers[0]} in A and by {readers[1]} in B, which is another measurement"

@@ -36,8 +36,15 @@ def point_key(record: Record) -> str:
     return _digest(record, (), resized=was_resized(record))
 
 
+def former_key(record: Record) -> str | None:
+    """The key of the same settings before what they measure was revised; None where it was not."""
+    if record.former_match_id is None:
+        return None
+    return f"{record.former_match_id}{'-resized' if was_resized(record) else ''}"
+
+
 def loose_key(record: Record) -> str:
-    """What a point measures, whatever its batch and whoever reads; else as `point_key`."""
+    """What a point measures, whatever its batch, its revision and whoever reads; else as `point_key`."""
     return _digest(record, ("batch_size", "global_batch_size", READER), resized=False)
 
 
@@ -160,16 +167,28 @@ def by_sweep(nights: Sequence[Night]) -> list[list[Night]]:
     return [*found.values()]
 
 
+def records_of(night: Night) -> dict[str, Record]:
+    """The last trial of each point that ran that night."""
+    return {**night.failed} | {key: trials[-1] for key, trials in night.trials.items()}
+
+
+def former_keys(nights: Iterable[Night]) -> dict[str, str]:
+    """The keys of points that measure something else than before, with those that they had then."""
+    found = {key: former_key(record) for night in nights for key, record in records_of(night).items()}
+    return {key: former for key, former in found.items() if former is not None}
+
+
 def points_of(nights: Sequence[Night]) -> list[Point]:
-    """Every point of the nights, by its newest label, in the order of the sweep."""
-    newest: dict[str, Record] = {}
-    for night in nights:
-        newest |= night.failed
-        newest |= {key: trials[-1] for key, trials in night.trials.items()}
+    """Every point of the nights, by its newest label, in the order of the sweep.
+
+    A point that measures something else since keeps its label; what it was before has its key beside it.
+    """
+    newest = {key: record for night in nights for key, record in records_of(night).items()}
     ordered = sorted(newest.items(), key=lambda item: (item[1].sweep, item[1].order))
-    labels = Counter(record.label or key for key, record in ordered)
+    former = {*former_keys(nights).values()}
+    labels = Counter(record.label or key for key, record in ordered if key not in former)
     return [
-        Point(key, label if labels[label] == 1 else f"{label} ({key[:6]})")
+        Point(key, label if labels[label] + (key in former) == 1 else f"{label} ({key[:6]})")
         for key, label in ((key, record.label or key) for key, record in ordered)
     ]
 

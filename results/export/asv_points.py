@@ -114,13 +114,14 @@ def _axes(keys: Sequence[Key]) -> Axes:
     return tuple(tuple(sorted(some)) if isinstance(some[0], int) else tuple(some) for some in values)
 
 
-def key_of(sweep: str, spec: Mapping[str, Any], nodes: int | None = None) -> Key:
+def key_of(sweep: str, spec: Mapping[str, Any], nodes: int | None = None, revision: str | None = None) -> Key:
     """The key of a resolved spec.
 
     Args:
         sweep: its name.
         spec: as records hold it.
         nodes: that it ran on; default: as many as its ranks a node tell, else one.
+        revision: of what it measures, as records tell it.
     """
     data, ranks = spec.get("data") or {}, int(spec.get("world_size") or 1)
     source = data.get("source", "storage")
@@ -135,13 +136,13 @@ def key_of(sweep: str, spec: Mapping[str, Any], nodes: int | None = None) -> Key
         f"global {whole}" if whole is not None else str(spec.get("batch_size") or NONE),
         ranks,
         nodes or (math.ceil(ranks / int(per_node)) if per_node else 1),
-        _other(spec),
+        _other({**spec, "revision": revision}),
     )
 
 
 def key_of_trial(trial: TrialRecord) -> Key:
     """The key of a trial."""
-    return key_of(trial.sweep, trial.spec, len(trial.env.get("nodes") or ()) or None)
+    return key_of(trial.sweep, trial.spec, len(trial.env.get("nodes") or ()) or None, trial.revision)
 
 
 def _parallelism(spec: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The nightly gate over a store: which sessions are the baseline, and whether the newest of each point is worse."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,11 @@ from benchsuite.results.compare.nights import (
     Point,
     by_sweep,
     doubtful,
+    former_key,
+    former_keys,
     nights_of,
     points_of,
+    records_of,
     skip_of,
     values_of,
     without_unknown_skips,
@@ -105,6 +108,8 @@ class Check:
     """Nights until the first of these is judged."""
     reason: str = ""
     """Why nothing could be judged, where there was nothing to judge at all."""
+    begun_anew: Sequence[str] = ()
+    """Of the points with too few sessions those that measure something else than in the baseline, and what."""
     replaced: str = ""
     """Where points of the newest session took the place of earlier ones: how many, and by what settings they differ."""
 
@@ -213,6 +218,7 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
         what = "trials" if kind == "trial" else f"records of kind {kind}"
         raise StoreError(f"the baseline's sessions {told} have no ok {what} in {store.path}")
     points = {key for night in reference for key in night.trials}
+    points |= {key for key, former in former_keys(nights).items() if former in points}
     replaced = _replaced(nights, reference) if session in ("", "latest") else ""
     nights = [
         night
@@ -229,11 +235,11 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
 def _replaced(nights: Sequence[Night], reference: Sequence[Night]) -> str:
     """How many points of the newest session are new, how many of its sweeps are gone, and what differs."""
     newest, known = nights[-1], {key for night in reference for key in night.trials}
-    ran = {key: trials[-1] for key, trials in newest.trials.items()} | {**newest.failed}
+    ran, former = records_of(newest), former_keys([newest])
     before = {key: trials[-1] for night in nights[:-1] for key, trials in night.trials.items() if key in known}
     sweeps = {record.sweep for record in ran.values()}
-    new = [record for key, record in ran.items() if key not in known]
-    lost = {key: one for key, one in before.items() if key not in ran and one.sweep in sweeps}
+    new = [record for key, record in ran.items() if key not in known and former.get(key) not in known]
+    lost = {key: one for key, one in before.items() if key not in {*ran, *former.values()} and one.sweep in sweeps}
     gone = {key: one for key, one in lost.items() if (one.sweep, one.label) not in newest.skipped}
     if newest in reference or not new or not gone:
         return ""
@@ -321,6 +327,7 @@ def _parts(nights: Sequence[Night], pinned: set[str]) -> list[_Part]:
         end = max((night.date for night in reference), default=since)
         later = [night for night in group if night.session not in pinned and night.date > end]
         keys = {key for night in (*reference, *later) for key in (*night.trials, *night.failed)}
+        keys -= {*former_keys((*reference, *later)).values()}  # whose settings measure something else since
         parts.append(_Part(reference, later, [point for point in points if point.key in keys]))
     return parts
 
@@ -357,6 +364,7 @@ def _check(parts: Sequence[_Part], gated: Sequence[Metric], alone: bool = False)
         nights_missing=min((one.nights_missing for one in judged if one.too_young), default=0),
         sessions=sorted(sessions, key=lambda name: (nights[name], name)),
         not_run=[point.label for part in parts if not part.later for point in part.points],
+        begun_anew=[text for one in judged for text in one.begun_anew],
     )
 
 
@@ -371,6 +379,7 @@ class _Judged:
     regressions: Sequence[Regression]
     far: Sequence[str]
     compared: Sequence[str]
+    begun_anew: Sequence[str]
     nights_missing: int
 
 
@@ -404,8 +413,16 @@ def _judge(
         ],
         far=[text for metric, alarms in watched for text in _far(part.points, columns, rows, metric, alarms)],
         compared=[text for row in young for text in _compared(part.points[row], columns[row], row, values)],
+        begun_anew=[text for row in young for text in _begun_anew(part, part.points[row], nights[columns[row]])],
         nights_missing=max(1, MIN_NIGHTS - max((int(counts[row]) for row in young), default=0)),
     )
+
+
+def _begun_anew(part: _Part, point: Point, night: Night) -> Iterator[str]:
+    """What a point measures now and the baseline does not, where the baseline has it as it was before."""
+    record, known = records_of(night)[point.key], {key for each in part.reference for key in each.trials}
+    if point.key not in known and former_key(record) in known:
+        yield f"{point.label} ({record.revision_reason or record.revision})"
 
 
 def _compared(point: Point, column: int, row: int, values: Mapping[Metric, Array]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 from benchsuite.results.render.tables import Row, is_missing, whole
 
 WORKLOAD, PARALLELISM, SIZES = "spec.workload", "spec.parallelism", "spec.model."
+REVISION = "revision"
 GOES_WITHOUT_SAYING = (None, False, "torch")
 ROOT = "spec.data.root"
 IN_NO_LABEL = (ROOT, "spec.data.staging_dir", "spec.measure.repeats", "spec.measure.timeout_s")
@@ -47,7 +48,8 @@ def labels_apart(points: Iterable[Row]) -> dict[str, str]:
         shared.setdefault(str(row["label"]), {})[str(row["point_id"])] = row
     found = {}
     for label, rows in shared.items():
-        names = dict.fromkeys(name for row in rows.values() for name in row if name.startswith("spec."))
+        every = dict.fromkeys(name for row in rows.values() for name in row)
+        names = [name for name in every if name.startswith("spec.") or name == REVISION]
         differing = [
             name
             for name in names
@@ -66,8 +68,9 @@ def _folder(row: Row, others: Iterable[Row]) -> list[str]:
 
 
 def _setting(name: str, value: object) -> str:
-    """A setting in words, with its name where its value is no text; of a path the last part."""
-    return last_part(value) if isinstance(value, str) else f"{name.rpartition('.')[2]} {whole(value)}"
+    """A setting in words, with its name where its value is no text, or a revision; of a path the last part."""
+    named = not isinstance(value, str) or name == REVISION
+    return f"{name.rpartition('.')[2]} {whole(value)}" if named else last_part(str(value))
 
 
 def degrees(parallelism: Mapping[str, Any]) -> str:

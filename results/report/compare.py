@@ -132,6 +132,8 @@ def check_lines(check: Check) -> list[str]:
         head = f"nothing judged: {check.reason}"
     elif check.regressions:
         head = f"regression: {len(check.regressions)} of {series}"
+    elif not check.num_judged and check.begun_anew and len(check.begun_anew) == len(check.too_young):
+        head = f"nothing judged: the baseline of {counted(len(check.begun_anew), 'point')} begins anew"
     elif not check.num_judged and check.too_young:
         before = counted(check.num_nights - 1, "night")
         worse = f"{len(check.compared)} series worse" if check.compared else "nothing is worse"
@@ -156,6 +158,7 @@ def check_lines(check: Check) -> list[str]:
         lines += [f"  judged in session {found.session}"] if found.session not in ("", check.session) else []
     young = () if not check.num_judged and not check.regressions else check.too_young
     notes = (
+        ("baseline begins anew, as what is measured is not what it was", check.begun_anew),
         (f"not judged, needs {MIN_NIGHTS} sessions in the baseline, or more than a week old", young),
         ("worse than in so few nights, which is no alarm yet: look at it, or measure again", check.compared),
         ("not judged, doubtful", check.doubtful),

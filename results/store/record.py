@@ -442,6 +442,13 @@ class Record(BaseModel):
     match_id: str | None = Field(
         None, description="the same digest without paths: what trials of other sites, nights and versions match by"
     )
+    revision: str | None = Field(
+        None, description="modes and workloads that measure something else than in earlier versions: `fsdp 2`"
+    )
+    revision_reason: str | None = Field(None, description="what they do otherwise")
+    former_match_id: str | None = Field(
+        None, description="match_id without these revisions: what records from before them are found by"
+    )
     session: str = Field(description="the measuring campaign")
     repeat: int = Field(description="0 is the first")
     sweep: str = Field(description="the sweep's name")

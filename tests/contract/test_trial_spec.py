@@ -13,8 +13,11 @@ from benchsuite.contract.trial_spec import (
     parse_sweep,
     parse_trial,
     point_id,
+    revision_fields,
     trial_id,
 )
+from benchsuite.workloads import revisions
+from benchsuite.workloads.revisions import Revision
 from tests.helpers.made import made_spec
 
 BASE: dict[str, Any] = {"workload": "resnet50", "batch_size": 4}
@@ -210,6 +213,22 @@ def test_point_id_never_changes():
     """Ids stand in people's stores: a new field with a default must not move them."""
     assert point_id(PINNED, "0123456789abcdef0123456789abcdef") == "682c2b561de2"
     assert point_id(parse_trial({"workload": "resnet50", "batch_size": 1}), None) == "ce266d77304a"
+
+
+def test_a_revision_enters_the_ids_of_its_points_alone(monkeypatch: pytest.MonkeyPatch):
+    def ids(spec: TrialSpec) -> tuple[str, str]:
+        return point_id(spec, "d"), match_id(spec, "d")
+
+    split, plain = made_spec(parallelism="tp", world_size=2), made_spec(parallelism="ddp", world_size=2)
+    emulated = made_spec(device="emulated:5ms", parallelism="tp", world_size=2)
+    before = {spec: ids(spec) for spec in (split, plain, emulated)}
+    made = [Revision("tp", number, f"reason {number}", lambda subject: subject.layout.tp > 1) for number in (2, 3)]
+    monkeypatch.setattr(revisions, "REVISIONS", made)
+    assert ids(plain) == before[plain] and revision_fields(plain, "d") == {}
+    assert ids(emulated) == before[emulated]  # whose steps run no mode
+    assert not {*ids(split)} & {*before[split]}
+    told = {"revision": "tp 3", "revision_reason": "tp 3: reason 3", "former_match_id": before[split][1]}
+    assert revision_fields(split, "d") == told
 
 
 def changed(**changes: Any) -> str:

@@ -249,6 +249,16 @@ class TestMatching:
         with pytest.raises(StoreError, match="none is in both"):
             compare(one, trials(around(100), "b", spec=self.spec(), match_id="n"), SPEED)
 
+    def test_what_measures_something_else_since_is_refused_with_the_reason(self):
+        now = {"spec": self.spec(), "match_id": "n", "revision": "tp 2", "former_match_id": "m"}
+        one = trials(around(100), spec=self.spec(), match_id="m")
+        later = trials(around(50), "b", **now, revision_reason="tp 2: what it sends has 16 bits")
+        with pytest.raises(StoreError, match="something else in A than in B: tp 2: what it sends has 16 bits"):
+            compare(one, later, SPEED)
+        files = trials(around(100), "c", spec=self.spec(format="hdf5"), match_id="o")
+        (found,) = compare(files, [*one, *later], SPEED, {"spec.data.format": ("hdf5", "files")}).compared
+        assert found.other == pytest.approx(50)  # not mixed with what was measured before
+
     @pytest.mark.parametrize("changes", [{"spec": {"batch_size": 64}}, {"dataset": {"dataset_id": "other"}}])
     def test_all_else_does(self, changes: dict[str, Any]):
         one = trials(around(100), spec={"batch_size": 32}, dataset={"dataset_id": "d"})

@@ -29,6 +29,8 @@ class TestKeys:
         other = "device=cpu num_workers=4 ranks_per_node=4 root=/data steps=8 variant=tiny"
         assert found == (SUITE, "hdf5", "stock", "dali", "bf16", "32", 16, 4, other)
         assert key_of("batch-formats", spec, nodes=2).nodes == 2, "what a record tells of its nodes"
+        revised = "device=cpu num_workers=4 ranks_per_node=4 revision=tp 2 root=/data steps=8 variant=tiny"
+        assert key_of("batch-formats", spec, revision="tp 2").other == revised
 
     def test_sources_that_read_no_format_are_named(self):
         specs = [made_spec(data={"source": source}) for source in ("memory", "synthetic")]

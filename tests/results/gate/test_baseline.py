@@ -137,6 +137,39 @@ def test_points_that_are_new_or_gone_are_told(tmp_path: Path):
     assert ([*found.too_young], [*found.missing], found.num_judged) == (["point 7 (has 0)"], ["point 2"], 3)
 
 
+WHY = "tp 2: what it sends has 16 bits"
+
+
+def revised(night: int, point: int) -> dict[str, Any]:
+    """What a point's trials say from night MENDED on, when points 0 and 1 measure half of what they did."""
+    known: dict[str, Any] = {"match_id": f"m{point}", "point_id": f"p{point}"}
+    if night < MENDED or point > 1:
+        return known
+    now = {"match_id": f"m{point}-2", "point_id": f"p{point}-2", "former_match_id": f"m{point}"}
+    return now | {"revision": "tp 2", "revision_reason": WHY, "slower": 1.0 + (0.5 if night >= WORSE else 0.0)}
+
+
+MENDED, WORSE = 31, 31 + MIN_NIGHTS + 8
+
+
+def test_the_baseline_of_points_that_measure_something_else_begins_anew(tmp_path: Path):
+    begun = f"point 0 ({WHY}), point 1 ({WHY})"
+    found = check(pinned(fill(tmp_path / "some", MENDED + 1, num_points=3, change=revised)))
+    assert ([*found.missing], found.replaced, found.regressions, found.num_judged) == ([], "", [], 1)
+    assert f"  baseline begins anew, as what is measured is not what it was: {begun}" in check_lines(found)
+    alone = check(pinned(fill(tmp_path / "all", MENDED + 1, num_points=2, change=revised)))
+    head, *notes = check_lines(alone)
+    assert head == "nothing judged: the baseline of 2 points begins anew"
+    assert notes == [f"  baseline begins anew, as what is measured is not what it was: {begun}"]
+
+
+def test_points_that_measure_something_else_are_judged_by_their_own_nights(tmp_path: Path):
+    quiet = check(pinned(fill(tmp_path / "quiet", WORSE, num_points=2, change=revised)))
+    assert (quiet.num_judged, [*quiet.regressions], [*quiet.begun_anew]) == (2, [], [])
+    (found, _) = check(pinned(fill(tmp_path / "worse", WORSE + 3, num_points=2, change=revised))).regressions
+    assert found.since == night_name(WORSE) and found.worse < 0.5
+
+
 def test_failed_trials_are_no_values(tmp_path: Path):
     store = pinned(fill(tmp_path, NIGHTS, num_points=2))
     store.append(trial(NIGHTS, 0, 0, 0.0))

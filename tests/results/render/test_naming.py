@@ -38,6 +38,8 @@ def test_points_of_one_label_are_told_apart_by_what_differs() -> None:
     ]
     assert labels_apart(elsewhere) == {"4": "resnet50 c/photos", "1": "resnet50 a/photos"}
     assert labels_apart([rows[0], {**rows[0], "point_id": "4"}]) == {"1": "resnet50", "4": "resnet50"}
+    revised = [{**rows[0], "revision": None}, {**rows[0], "point_id": "4", "revision": "tp 2"}]
+    assert labels_apart(revised) == {"1": "resnet50", "4": "resnet50 revision tp 2"}
 
 
 @pytest.mark.parametrize(
