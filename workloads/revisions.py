@@ -7,7 +7,7 @@ changelog. Points to which none applies keep their ids.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.layout import HSDP_REPLICAS, Layout
 from benchsuite.workloads.spec import ComputeSpec
 
 
@@ -36,7 +36,14 @@ class Revision:
         return f"{self.of} {self.number}"
 
 
-REVISIONS: tuple[Revision, ...] = ()
+REVISIONS: tuple[Revision, ...] = (
+    Revision(
+        "hsdp",
+        2,
+        "it has a replica on each node, no longer two in all",
+        lambda point: point.layout.name == "hsdp" and point.layout.dp_replicate != HSDP_REPLICAS,
+    ),
+)
 
 
 def revisions_of(subject: Subject) -> list[Revision]:

@@ -136,7 +136,8 @@ class AgentLauncher:
         nodes: dict[str, list[Agent]] = {}
         for agent in self._agents:
             nodes.setdefault(agent.node, []).append(agent)
-        return Machine(min(cores_of(node) for node in nodes.values()), min(devices.values()), len(nodes))
+        cores, asked = min(cores_of(node) for node in nodes.values()), self.agent_config.ranks_per_node
+        return Machine(cores, min(devices.values()), len(nodes), ranks_per_node=asked)
 
     def devices_by_node(self) -> dict[str, int]:
         """How many CUDA devices each node has; starts the agents.
