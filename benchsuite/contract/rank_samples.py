@@ -37,10 +37,14 @@ class RankIdentity:
     """Address of this rank's node, where ranks are on several."""
     interface: str | None = None
     """The network interface that has it."""
+    interfaces: tuple[str, ...] = ()
+    """All over which the nodes reach each other; empty where that cannot be told."""
     device_index: int | None = None
     """Among the devices that this process may use; None: the local rank."""
     clock_offset_s: float = 0.0
     """How far this node's clock is ahead of the launcher's."""
+    cores_per_rank: float | None = None
+    """Cores of this node over its ranks; None: this is its one rank."""
     watches_machine: bool = True
     """False where ranks of another node are on the same machine and read its counters."""
 

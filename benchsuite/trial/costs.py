@@ -118,10 +118,10 @@ def of_step(training: Training | EmulatedDevice, batch: Batch, compiled: bool) -
     return {"account": found | {name: told[name] for name in told.keys() - own}, "engine": own or None}
 
 
-def peak_memory(device: torch.device) -> int:
-    """Bytes allocated on the device at most; this process's peak resident set on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+def peak_memory(devices: Sequence[torch.device]) -> int:
+    """Bytes allocated on CUDA devices at most, summed over them; where there are none this process's peak RSS."""
+    if devices:
+        return sum(torch.cuda.max_memory_allocated(device) for device in devices)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -4,6 +4,7 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from benchsuite.trial.measure import (
     reconciled,
     rest_of_epoch,
 )
-from benchsuite.trial.setup import bind, build, join, rendezvous_of, settle
+from benchsuite.trial.setup import bind, build, devices_of, join, limit_waits, patience_s, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload
 
@@ -70,7 +71,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     batch = workload.synthetic(spec.variant_in(workload.variants), spec.rank_batch, device) if batch is None else batch
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
-    stepper = Stepper(training, clock, heart, counters.begin)
+    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me))
     heart.total(_total_steps(spec) + io_observer.torch_steps(spec))
     startup_s = time.perf_counter() - me.launched_s
     if not spec.emulated:
@@ -84,7 +85,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         "ok",
         phase="done",
         blocks=blocks,
-        peak_memory_bytes=None if spec.emulated else costs.peak_memory(device),
+        peak_memory_bytes=None if spec.emulated else costs.peak_memory(devices_of(spec, me)),
         host_memory_bytes=costs.host_memory(),
         first_batch_s=first_batch_s,
         startup_s=startup_s,
@@ -139,6 +140,12 @@ def counted(found: RankSamples, me: RankIdentity, alone: Sequence[Count], togeth
         replace(found, not_counted="; ".join([*missing, reason_of(error)])).write(me.result_path)
         raise
     return replace(found, not_counted="; ".join(missing) or None)
+
+
+def _begin(counters: Counters, spec: TrialSpec, me: RankIdentity) -> Callable[[], dict[str, float]]:
+    """Begin a run of steps, in which ranks wait for each other no longer than the trial has time left for."""
+    limit_waits(timedelta(seconds=patience_s(spec, me)))
+    return counters.begin()
 
 
 def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> None:
