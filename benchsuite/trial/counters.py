@@ -65,7 +65,7 @@ def _of_all(counted: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """
     names = set.intersection(*(set(each) for each in counted))
     values = {name: [each[name] for each in counted] for name in names}
-    of = {"energy_j": sum, "busy_s": mean}
+    of: Mapping[str, Callable[[Sequence[float]], float]] = {"energy_j": sum, "busy_s": mean}
     return {name: float(of.get(name, max)(each)) for name, each in values.items()}
 
 

@@ -81,7 +81,7 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "Look at the trial's log",
     ),
     "not_counted": (
-        "Memory, messages or FLOPs, which are counted when all steps are done, are missing. What was timed is complete.",
+        "Memory, messages or FLOPs are missing, which are counted after all steps. What was timed is complete.",
         "A smaller batch where memory ran out; else the reason that the caveat tells",
     ),
     "lanes": (

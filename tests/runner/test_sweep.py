@@ -86,6 +86,13 @@ def run(plan: Plan, store: ResultsStore, launcher: Rehearsal, session: str = "de
     return [record.trial_id for record in ran.records]
 
 
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    generate_dataset(root / "files", Wanted("resnet50", "tiny", "files"), 32)
+    return root
+
+
 @pytest.mark.parametrize(
     "asked",
     [
@@ -97,10 +104,9 @@ def run(plan: Plan, store: ResultsStore, launcher: Rehearsal, session: str = "de
         {"parallelism": "fsdp", "world_size": 4},
     ],
 )
-def test_every_cuda_point_has_a_trial_without_its_model(tmp_path: Path, asked: dict[str, Any]):
+def test_every_cuda_point_has_a_trial_without_its_model(images: Path, asked: dict[str, Any]):
     """Planned for devices that are told: this machine needs none."""
-    generate_dataset(tmp_path / "files", Wanted("resnet50", "tiny", "files"), 32)
-    read = {"root": str(tmp_path), "num_workers": 1, "prefetch_factor": 1, "cache": "warm"}
+    read = {"root": str(images), "num_workers": 1, "prefetch_factor": 1, "cache": "warm"}
     base = {"workload": "resnet50", "variant": "tiny", "device": "cuda", "batch_size": 2, "data": read}
     base |= {"measure": {"steps": 8}, **asked}
     machine = Machine(cores=16, cuda_devices=8)
