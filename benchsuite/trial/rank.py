@@ -2,8 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from typing import Any
 import torch
 
 from benchsuite import storage, workloads
-from benchsuite.contract.failed_rank import reason_of
-from benchsuite.contract.rank_samples import ENDED_COUNTING, Block, Heartbeat, RankIdentity, RankSamples, Reads
+from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankSamples, Reads
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, extra_pairs, layout
 from benchsuite.storage.dataset.kinds import travelling
@@ -21,6 +19,7 @@ from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.counters import MountIO, mount_io
 from benchsuite.trial import costs, io_observer, page_cache, staging
+from benchsuite.trial.afterwards import Trained, keep_and_count
 from benchsuite.trial.bucket import BucketWatch, watched
 from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.counters import Counters
@@ -93,53 +92,12 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         reads=reads,
         **_told(feed, counters, stepper),
         **costs.of_model(spec, workload, training, batch),
-        **staged,
-        **page_cache.found(cached),
+        **(staged | page_cache.found(cached)),
     )
     heart.phase("count")
-    alone: list[Count] = [
-        lambda: {"copy_bytes_per_s": costs.copy_bytes_per_s(blocks)},
-        lambda: {"instrument_s_per_step": costs.instrument_s_per_step(clock, heart, blocks)},
-        lambda: {"flops": costs.flops_by_rank(spec, workload, me)},
-        lambda: {"gradient_copy_s": costs.gradient_copy_s(spec, training)},
-    ]
-    together: list[Count] = [
-        lambda: io_observer.found(spec, stepper, feed, batch, me),
-        lambda: {"storage_ceiling": page_cache.storage_ceiling(spec, placed.dataset, feed, me)},
-        lambda: costs.of_step(training, batch, spec.compile),
-    ]
-    found = counted(found, me, alone, together)
+    found = keep_and_count(found, Trained(spec, workload, stepper, feed, batch, placed.dataset, me))
     heart.phase("done")
     return found
-
-
-Count = Callable[[], dict[str, Any]]
-"""Counts something when the steps are done; fields of a result."""
-
-
-def counted(found: RankSamples, me: RankIdentity, alone: Sequence[Count], together: Sequence[Count]) -> RankSamples:
-    """Keep a result where the launcher looks, then add what is counted `alone` by a rank and `together` by all.
-
-    Counting may fail, mostly for memory. Then the others wait for this rank in a collective: it leaves what it has and
-    raises, and all are ended. No rank begins before all results lie there.
-    """
-    missing: list[str] = []
-    replace(found, not_counted=ENDED_COUNTING).write(me.result_path)
-    barrier()
-    for count in alone:
-        try:
-            found = replace(found, **count())
-        except Exception as error:
-            missing.append(reason_of(error))
-    replace(found, not_counted="; ".join([*missing, ENDED_COUNTING])).write(me.result_path)
-    barrier()
-    try:
-        for count in together:
-            found = replace(found, **count())
-    except Exception as error:
-        replace(found, not_counted="; ".join([*missing, reason_of(error)])).write(me.result_path)
-        raise
-    return replace(found, not_counted="; ".join(missing) or None)
 
 
 def _begin(counters: Counters, spec: TrialSpec, me: RankIdentity) -> Callable[[], dict[str, float]]:
@@ -167,9 +125,10 @@ def _first_batch(
 
 
 def _told(feed: Feed | None, counters: Counters, stepper: Stepper) -> dict[str, Any]:
-    """What steps, the device and the loader say: by which library it reads, whether its memory is page-locked."""
+    """What steps, the device and the loader say: its library, whether its memory is page-locked, what I/O was seen."""
     of_loader = {"reader": "implementation", "page_locked": "page_locked"}
     told = {field: getattr(feed and feed.loader, name, None) for field, name in of_loader.items()}
+    told["io_profile"] = feed.io_profile() if feed else None
     return told | counters.of_device() | {"steps_s": stepper.steps_s, "final_loss": stepper.loss}
 
 
