@@ -69,6 +69,14 @@ def test_nodes_need_not_be_here(trial: Any, asked: tuple[str, ...]) -> None:
     ]
 
 
+def test_hsdp_is_counted_with_a_replica_on_each_node_of_the_map(trial: Any) -> None:
+    code, out, _ = trial("--validate", "--format", "json", "-o", "parallelism=hsdp", "-o", "world_size=32")
+    found = json.loads(out)
+    assert (code, len(found["rank_map"]), found["spec"]["nodes"]) == (0, 4, 4)
+    weights = found["account"]["weights_bytes"]
+    assert weights == pytest.approx(4 * 216_448 / 8, rel=0.2), "sharded over the eight ranks of a node"
+
+
 def test_as_json(trial: Any) -> None:
     code, out, _ = trial("--validate", "--format", "json", "-o", "parallelism=fsdp", "-o", "world_size=4")
     found = json.loads(out)
