@@ -12,9 +12,11 @@ NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
     "zero1": {"zero": 1},
     "zero2": {"zero": 2},
     "fsdp": {"zero": 3},
-    "hsdp": {"zero": 3, "dp_replicate": 2},
+    "hsdp": {"zero": 3},
 }
-"""Names of data parallelism; `tp`, `pp`, `cp` and `ep` take every rank."""
+"""Names of data parallelism; `tp`, `pp`, `cp` and `ep` take every rank. `hsdp` has replicas besides."""
+HSDP_REPLICAS = 2
+"""Replicas of `hsdp` on one node, and on nodes that have one rank each or not all the same number."""
 COMPOSED = ("tp_pp", "3d")
 SERVING = "parameter_server"
 ONE_RANK = ("none", "data_parallel")
@@ -86,8 +88,16 @@ class Layout:
         return Place(tp, dp, pp, cp)
 
 
-def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
+def hsdp_replicas(ranks: int, ranks_per_node: int) -> int:
+    """How many replicas `hsdp` has: one a node, so that weights are gathered within nodes."""
+    one_each = 1 < ranks_per_node < ranks and ranks % ranks_per_node == 0
+    return ranks // ranks_per_node if one_each else HSDP_REPLICAS
+
+
+def layout_of(parallelism: str | Parallelism, world_size: int | None, ranks_per_node: int | None = None) -> Layout:
     """The layout of a mode on so many ranks (default: the product of the degrees, 1 for names).
+
+    A node has `ranks_per_node` of them; default: all.
 
     Raises:
         LayoutError: the degrees do not fit the number of ranks.
@@ -102,6 +112,8 @@ def layout_of(parallelism: str | Parallelism, world_size: int | None) -> Layout:
     degrees: Mapping[str, int] = NAMED_DEGREES.get(parallelism) or {parallelism: ranks}
     if parallelism in (*ONE_RANK, "ddp"):
         return Layout(parallelism, dp=ranks)
+    if parallelism == "hsdp":
+        degrees = {**degrees, "dp_replicate": hsdp_replicas(ranks, ranks_per_node or ranks)}
     return _of_degrees(Parallelism(**degrees), ranks, parallelism)  # type: ignore[arg-type]
 
 

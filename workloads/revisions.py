@@ -7,7 +7,7 @@ changelog. Points to which none applies keep their ids.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.layout import HSDP_REPLICAS, Layout
 from benchsuite.workloads.spec import ComputeSpec
 
 
@@ -77,6 +77,12 @@ REVISIONS: tuple[Revision, ...] = (
         2,
         "in a pipeline weights are gathered once a step, not for every microbatch",
         lambda subject: _is_fully_sharded(subject) and subject.layout.pp > 1,
+    ),
+    Revision(
+        "hsdp",
+        2,
+        "it has a replica on each node, no longer two in all",
+        lambda subject: subject.layout.name == "hsdp" and subject.layout.dp_replicate != HSDP_REPLICAS,
     ),
 )
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from benchsuite.analysis.byte_reconciliation import in_bucket
+from benchsuite.analysis.failure import is_peer_failure
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, most, windows
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.contract.rank_samples import ENDED_COUNTING, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
 from benchsuite.host.interference import crowding, foreign_load
@@ -93,6 +94,15 @@ def utilization_caveats(spec: TrialSpec, au: float | None, ceiling_s: float | No
     arithmetic = f"AU {au:.2f} = {ceiling_s * 1e3:.4g} ms a step with its input in memory / {ceiling_s / au * 1e3:.4g}"
     why = "the ceiling was measured in a slower stretch than the steps: measure again on an idle machine"
     return [("au_above_one", f"{arithmetic} ms with the loader, above {MAX_AU}: {why}")]
+
+
+def uncounted_caveats(results: Sequence[RankSamples]) -> list[tuple[str, str]]:
+    """The caveat of a trial of which something is missing that ranks count after their steps."""
+    told = [(result.not_counted, result.rank) for result in results if result.not_counted]
+    if not told:
+        return []
+    why, rank = min(told, key=lambda one: (one[0] == ENDED_COUNTING, is_peer_failure(one[0]), one[1]))
+    return [("not_counted", f"rank {rank}, when its steps were done: {why}")]
 
 
 def _cache_caveats(spec: TrialSpec, results: Sequence[RankSamples], visible: bool) -> list[tuple[str, str]]:

@@ -51,7 +51,8 @@ def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -
             causes.append((_RANKED.index(kind), f"{place}: {result.reason}"))
         elif ended.code:
             said = last_line(folder / f"rank-{ended.rank}.log")
-            causes.append((_RANKED.index("exit"), f"{place}: exit status {ended.code}" + (f": {said}" if said else "")))
+            kind = "peer" if is_peer_failure(said) else "exit"
+            causes.append((_RANKED.index(kind), f"{place}: exit status {ended.code}" + (f": {said}" if said else "")))
     if not causes:
         return "failed", f"ended without a result {where}"
     rank, reason = min(causes)

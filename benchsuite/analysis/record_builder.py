@@ -13,7 +13,7 @@ from typing import Any
 
 from benchsuite import storage
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
-from benchsuite.analysis.caveats import caveats, utilization_caveats
+from benchsuite.analysis.caveats import caveats, uncounted_caveats, utilization_caveats
 from benchsuite.analysis.epoch import cold_window, epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
@@ -156,7 +156,8 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     results = [read_result(folder / f"rank-{rank}.json") for rank in range(ranks)]
     attempt = replace(attempt, env=attempt.env | outcome.env)
     done = [on_one_clock(result) for result in results if result is not None and result.status == "ok"]
-    if outcome.is_clean(ranks) and len(done) == ranks:
+    kept = any(result.not_counted for result in done) and not outcome.interrupted and outcome.launcher_error is None
+    if len(done) == ranks and (outcome.is_clean(ranks) or kept):  # steps were done: how counting ended is a caveat
         try:
             return measured(attempt, done, outcome.foreign_cores)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -192,6 +193,7 @@ def measured(
     found = ranges if spec.measure.profile == "nvtx" else []
     found += traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
     found += counter_caveats(spec, values, ahead_kb) + mount_caveats(results, stored_on.reads_counted)
+    found += uncounted_caveats(results)
     found += epoch_caveats(spec, values, ahead_kb, window)
     found += utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
     if lane := this_lane():

@@ -13,6 +13,8 @@ from typing import Literal
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import REQUEUE
 from benchsuite.host.site import JobSpec
+from benchsuite.launch.allocation import RANKS_VARIABLE, Allocation
+from benchsuite.launch.starters import OF_OTHER_STEPS, srun_command
 
 Scheduler = Literal["slurm", "pbs", "kubernetes"]
 WARNING_S = 120
@@ -165,14 +167,18 @@ def _surroundings(job: Job, spec: JobSpec) -> Iterator[str]:
 
 def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     """The sweep in the background, so that signals reach it while the script waits for its end."""
-    words = [*spec.container, *job.words]
+    words, spread = [*spec.container, *job.words], _starts_on_nodes(scheduler, job, spec)
+    if spread:
+        words = [*_one_on_each_node(job, spec), *words]
+        yield from _environment_of_step(job)
     if scheduler == "pbs" and spec.time_s:
         left_s = max(spec.time_s - WARNING_S, spec.time_s // 2)
         warned = ["timeout", "--foreground", "--preserve-status", "--signal=USR1", str(left_s)]
         words = [*warned, *words, "--until", f"+{left_s}s"]
     yield 'sweep="" signalled="" cancelled="" missed=""'
     for name, note in (("USR1", ""), ("TERM", " cancelled=yes")):
-        yield f"trap 'signalled=yes{note}; kill -s {name} \"$sweep\" 2>/dev/null || missed={name}' {name}"
+        told = "USR1" if spread else name  # srun passes it on; at SIGTERM it kills its tasks. A sweep ends at either
+        yield f"trap 'signalled=yes{note}; kill -s {told} \"$sweep\" 2>/dev/null || missed={told}' {name}"
     yield f"{' '.join(quoted(word) for word in words)} &"
     yield "sweep=$!"
     yield 'if [ -n "$missed" ]; then kill -s "$missed" "$sweep" 2>/dev/null || true; fi # it came before the number'
@@ -181,6 +187,27 @@ def _run(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
     yield '  wait "$sweep" || code=$?'
     yield '  if [ -z "$signalled" ]; then break; fi # else a signal has ended the wait, not the sweep'
     yield "done"
+
+
+def _starts_on_nodes(scheduler: Scheduler, job: Job, spec: JobSpec) -> bool:
+    """Whether a task of the sweep is started on each node, since a container can start nothing on other nodes.
+
+    One of the tasks plans and records, and all of them are agents.
+    """
+    return scheduler == "slurm" and bool(spec.container) and job.nodes > 1
+
+
+def _one_on_each_node(job: Job, spec: JobSpec) -> tuple[str, ...]:
+    cores = spec.cpus_per_rank and job.ranks_per_node * spec.cpus_per_rank
+    given = Allocation("slurm", "", num_nodes=job.nodes, cores_per_node=cores, gpus_per_node=spec.gpus_per_node)
+    return srun_command(given)
+
+
+def _environment_of_step(job: Job) -> Iterator[str]:
+    """Take away what the job asked for its own tasks, and tell the sweep how many ranks a node takes."""
+    beginnings = " ".join(f'"${{!{name}@}}"' for name in OF_OTHER_STEPS)
+    yield f'for name in {beginnings}; do unset "$name"; done'
+    yield f"export {RANKS_VARIABLE}={job.ranks_per_node}"
 
 
 def _requeue(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:

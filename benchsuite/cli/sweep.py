@@ -343,7 +343,7 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
             if isinstance(chosen, AgentLauncher) and not dry_run:
                 chosen.meet_in(asked.store)
             asks_nodes = not dry_run and asked.lanes == 1
-            machine = machine_of(chosen) if asks_nodes else replace(this_machine(), nodes=num_nodes)
+            machine = machine_of(chosen) if asks_nodes else _machine_here(chosen, num_nodes)
             store, plan = ResultsStore(asked.store), _plan(asked, spec, chosen, machine)
             if dry_run:
                 return print_plan(plan, store, asked)
@@ -358,6 +358,12 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
         return REQUEUE
     except CannotStart as error:
         return _cannot_start(error)
+
+
+def _machine_here(chosen: Launcher, num_nodes: int) -> Machine:
+    """What nodes like this one have, without asking them."""
+    asked = chosen.agent_config.ranks_per_node if isinstance(chosen, AgentLauncher) else None
+    return replace(this_machine(), nodes=num_nodes, ranks_per_node=asked)
 
 
 def _plan(asked: SweepOptions, sweep: SweepSpec, chosen: Launcher, machine: Machine) -> Plan:

@@ -6,7 +6,7 @@ import re
 import traceback
 from pathlib import Path
 
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.contract.rank_samples import RankIdentity, RankSamples
 
 _OUT_OF_MEMORY = (
     "out of memory",
@@ -67,3 +67,9 @@ def failed_result(rank: int, error: BaseException) -> RankSamples:
     """The result of a rank that ended with an exception."""
     status = "oom" if is_out_of_memory(error) else "failed"
     return RankSamples(rank, status, reason=reason_of(error))
+
+
+def leave_failed(me: RankIdentity, error: BaseException) -> None:
+    """Write the result of a rank that ended with an exception, unless what it measured lies there already."""
+    if not me.result_path.exists():
+        failed_result(me.rank, error).write(me.result_path)

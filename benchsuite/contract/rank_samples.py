@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from benchsuite.storage.dataset.owned_files import write_new
 
-PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "done")
+PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "count", "done")
 _PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
 
 
@@ -37,10 +37,14 @@ class RankIdentity:
     """Address of this rank's node, where ranks are on several."""
     interface: str | None = None
     """The network interface that has it."""
+    interfaces: tuple[str, ...] = ()
+    """All over which the nodes reach each other; empty where that cannot be told."""
     device_index: int | None = None
     """Among the devices that this process may use; None: the local rank."""
     clock_offset_s: float = 0.0
     """How far this node's clock is ahead of the launcher's."""
+    cores_per_rank: float | None = None
+    """Cores of this node over its ranks; None: this is its one rank."""
     watches_machine: bool = True
     """False where ranks of another node are on the same machine and read its counters."""
 
@@ -285,11 +289,16 @@ class RankSamples:
     device_memory_bytes: int | None = None
     """Device memory in use at the end, beyond what was in use before this rank; by NVML, so libraries' included."""
 
+    not_counted: str | None = None
+    """Why something that is counted after the steps is missing."""
+
     def write(self, path: Path) -> None:
         """Leave it where the launcher looks."""
         write_new(path, json.dumps(asdict(self)))
 
 
+ENDED_COUNTING = "it was ended while it counted"
+"""What the result says that a rank leaves before it counts: it stays where the rank comes to no end."""
 RESULT = TypeAdapter(RankSamples)
 
 

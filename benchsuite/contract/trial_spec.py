@@ -175,7 +175,18 @@ class TrialSpec(ComputeSpec):
         Raises:
             LayoutError: they cannot be, with the arithmetic.
         """
-        return layout_of(self.parallelism, self.ranks)
+        each = self.ranks_per_node or (self.ranks // self.nodes if self.nodes else None)
+        return layout_of(self.parallelism, self.ranks, each)
+
+    @property
+    def revisions(self) -> list[Revision]:
+        """What its mode or workload measures otherwise than in earlier versions."""
+        try:
+            layout = self.layout
+        except LayoutError:  # such a point does not run
+            return []
+        nodes = self.nodes or -(-self.ranks // (self.ranks_per_node or self.ranks))
+        return [] if self.emulated else revisions.revisions_of(Subject(self.workload, layout, self, nodes))
 
     @property
     def revisions(self) -> list[Revision]:
@@ -388,6 +399,7 @@ def revision_fields(spec: TrialSpec, dataset_id: str | None) -> dict[str, str | 
 
 def _digest(spec: TrialSpec, dataset_id: str | None, left_out: dict[str, set[str]], revised: Sequence[Revision]) -> str:
     fields = spec.model_dump(exclude_defaults=True, exclude=left_out)
+    fields.pop("nodes", None)  # those of hsdp, which were always there and are told since
     if spec.cpu_binding == "none":  # what all records from before this field did
         fields.pop("cpu_binding")
     if spec.data.reader == "tuned":  # what all records from before this field did

@@ -11,6 +11,11 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import TrialSpec, parse_trial
 from benchsuite.workloads.spec import ComputeSpec
 
+REAL_DEVICE_ONLY: Mapping[str, Any] = {
+    **{name: field.default for name, field in ComputeSpec.model_fields.items()},
+    "cpu_binding": "none",
+}
+"""Fields that are of a model or a real device, with the values that they have on an emulated one."""
 SAME_STEP = ("workload", "variant", "model", "rank_batch")
 """What a step's time belongs to."""
 
@@ -64,8 +69,8 @@ def problem(spec: TrialSpec) -> str | None:
         return f"source {spec.data.source} with device {device}: nothing is computed, there is only storage to measure"
     if layout.tp * layout.pp * layout.cp * layout.ep > 1 or layout.zero or layout.name == "data_parallel":
         return f"parallelism {layout.name} with device {device}: there is no model to spread; use none or ddp"
-    for name, field in ComputeSpec.model_fields.items():
-        if getattr(spec, name) != field.default:
+    for name, value in REAL_DEVICE_ONLY.items():
+        if getattr(spec, name) != value:
             return f"{name} {getattr(spec, name)} with device {device}: there is no model that it could change"
     known = profile_of(device, spec.workload)
     if step_s(device, spec.workload) is None:

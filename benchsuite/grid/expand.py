@@ -24,13 +24,14 @@ from benchsuite.grid.emulated_steps import with_step
 from benchsuite.grid.layers import layered
 from benchsuite.grid.mistakes import MAX_TRIALS, check_number, sweep_mistakes
 from benchsuite.grid.point import Plan, Point, Skipped
-from benchsuite.grid.validity import why_invalid
+from benchsuite.grid.validity import ranks_on_a_node, why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.segments import without_collector
 from benchsuite.storage import format_of, mixes, reader_problem
 from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.objects.path import path_of
+from benchsuite.workloads.layout import HSDP_REPLICAS, hsdp_replicas
 
 EACH = "each"
 """A value of `node`: every one there is."""
@@ -153,11 +154,20 @@ def resolve(
             "threads_per_rank": spec.threads_per_rank or max(1, machine.cores // crowd),
         }
     )
+    resolved = resolved.model_copy(update={"nodes": _nodes_of_replicas(resolved, machine)})
     known, asked = {} if known is None else known, (resolved.data.root, resolved.data.format)
     dataset, manifest = known.setdefault(asked, known.get(asked) or _find_dataset(resolved))
     data = _with_reader(resolved.data, emulated_devices.is_emulated(device), manifest)
     resolved = _with_epoch(resolved.model_copy(update={"data": data}), manifest)
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
+
+
+def _nodes_of_replicas(spec: TrialSpec, machine: Machine) -> int | None:
+    """Over how many nodes hsdp replicates; None where it has as many replicas as on one node, and for other modes."""
+    if spec.parallelism != "hsdp":
+        return None
+    replicas = hsdp_replicas(spec.ranks, ranks_on_a_node(spec, machine))
+    return None if replicas == HSDP_REPLICAS else replicas
 
 
 def _with_whole_path(name: str) -> str:

@@ -133,6 +133,7 @@ def ranks_on_a_node(spec: TrialSpec, machine: Machine) -> int:
     if spec.ranks_per_node is not None or spec.node is not None:
         return min(spec.ranks, spec.ranks_per_node or spec.ranks)
     room = machine.cuda_devices if spec.device == "cuda" else machine.cores // (spec.threads_per_rank or 1)
+    room = machine.ranks_per_node or room
     return min(spec.ranks, max(1, room, -(-spec.ranks // machine.nodes)))
 
 

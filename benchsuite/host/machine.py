@@ -20,6 +20,8 @@ class Machine:
     nodes: int = 1
     elsewhere: bool = False
     """Whether it is another than this host, whose devices and packages then say nothing of it."""
+    ranks_per_node: int | None = None
+    """Ranks of a trial that a node takes, where a scheduler was asked for them."""
 
 
 def this_machine() -> Machine:

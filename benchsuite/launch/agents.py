@@ -37,8 +37,8 @@ from benchsuite.launch.answers import (
 from benchsuite.launch.launcher import CannotStart
 from benchsuite.launch.link import Link
 from benchsuite.launch.node import about_this_node, node_name, package_path
-from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, shares
-from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, write_invitation
+from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, cores_per_rank, shares
+from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, shared_networks, write_invitation
 
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
@@ -136,7 +136,8 @@ class AgentLauncher:
         nodes: dict[str, list[Agent]] = {}
         for agent in self._agents:
             nodes.setdefault(agent.node, []).append(agent)
-        return Machine(min(cores_of(node) for node in nodes.values()), min(devices.values()), len(nodes))
+        cores, asked = min(cores_of(node) for node in nodes.values()), self.agent_config.ranks_per_node
+        return Machine(cores, min(devices.values()), len(nodes), ranks_per_node=asked)
 
     def devices_by_node(self) -> dict[str, int]:
         """How many CUDA devices each node has; starts the agents.
@@ -351,9 +352,11 @@ class AgentLauncher:
     ) -> list[dict[str, Any]]:
         """What each agent is asked to do. Moments are told by the agent's own clock."""
         first = places[0].agent
-        several = len({place.agent.node for place in places}) > 1
+        nodes = {place.agent.node: place.agent.networks for place in places}
+        several = len(nodes) > 1
+        networks = shared_networks([*nodes.values()]) if several else []
         launched_s, here = time.perf_counter(), node_name()
-        found, machines = [], set[str]()
+        found, machines, cores = [], set[str](), cores_per_rank(places)
         for place in places:
             offset_s = clock_offset_s(place.agent)
             identity = RankIdentity(
@@ -367,6 +370,7 @@ class AgentLauncher:
                 address=place.agent.address if several else None,
                 device_index=place.device,
                 clock_offset_s=offset_s,
+                cores_per_rank=cores[place.agent.node],
                 watches_machine=place.agent.boot_id not in machines,
             )
             machines.add(place.agent.boot_id)
@@ -376,6 +380,7 @@ class AgentLauncher:
                     "spec": spec.model_dump_json(),
                     "dataset": str(dataset.absolute()) if dataset else None,
                     "num_ranks": place.num_ranks,
+                    "networks": networks,
                     "first": asdict(identity) | {"folder": str(identity.folder)},
                     "timeout_s": spec.measure.timeout_s,
                     "look": place.local_rank == 0 and place.agent.node != here,

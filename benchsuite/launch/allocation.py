@@ -42,6 +42,8 @@ class Allocation:
         return f"job {self.job_id}: {counted(self.num_nodes, 'node')}"
 
 
+RANKS_VARIABLE = "BENCHSUITE_JOB_RANKS_PER_NODE"
+"""How many ranks a node takes, in a job whose script starts the sweep by one task on each node."""
 TASK_VARIABLES: Mapping[str, tuple[str, str, str, str, str]] = {
     "OMPI_COMM_WORLD_RANK": (
         "mpiexec",
@@ -77,6 +79,11 @@ def task(environment: Mapping[str, str] = os.environ) -> Task | None:
         _number(environment, per_node) or 1,
         "-".join([starter, *filter(None, names)]).replace("/", "_"),
     )
+
+
+def asked_ranks_per_node(environment: Mapping[str, str] = os.environ) -> int | None:
+    """What a job's script says of the ranks of a node; None where it says nothing."""
+    return _number(environment, RANKS_VARIABLE)
 
 
 def task_variables(environment: Mapping[str, str] = os.environ) -> str:

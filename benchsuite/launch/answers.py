@@ -32,6 +32,7 @@ class Hello(BaseModel):
     cores: int
     cpus: list[int]
     devices: list[str]
+    networks: dict[str, str]
     port: int
     facts: dict[str, Any]
     version: str

@@ -14,6 +14,7 @@ from benchsuite.contract.version import VERSION
 from benchsuite.host.environment import facts_of_host
 from benchsuite.host.machine import device_ids, text_of, this_machine
 from benchsuite.host.processes import everyone_s
+from benchsuite.launch.rendezvous import networks
 
 NAME_VARIABLES = ("SLURMD_NODENAME",)
 """Where several nodes are one machine, the scheduler's name tells them apart."""
@@ -52,6 +53,7 @@ def about_this_node(elsewhere: bool) -> dict[str, Any]:
         "cores": machine.cores,
         "cpus": sorted(os.sched_getaffinity(0)),
         "devices": device_ids(),
+        "networks": networks() if elsewhere else {},
         "pid": os.getpid(),
         "version": VERSION,
         "code": code_digest() if elsewhere else None,

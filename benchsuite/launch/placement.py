@@ -29,6 +29,8 @@ class Agent:
     """CUDA devices that it may use, each by a name that is its own."""
     address: str | None = None
     """Address of its node, for the ranks of others."""
+    networks: Mapping[str, str] = field(default_factory=dict)
+    """Networks of its node, by its address in each."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     """Facts of its host, where that may be another than the sweep's."""
 
@@ -121,7 +123,7 @@ def _dealt(ranks: range, agents: Sequence[Agent]) -> list[Share]:
 
 def agent_of(link: Link, hello: Mapping[str, Any], address: str | None) -> Agent:
     """An agent by what it said of itself."""
-    known = {name: hello[name] for name in ("node", "task", "boot_id", "cores", "facts") if name in hello}
+    known = {name: hello[name] for name in ("node", "task", "boot_id", "cores", "networks", "facts") if name in hello}
     return Agent(link, address=address, cpus=tuple(hello["cpus"]), devices=tuple(hello["devices"]), **known)
 
 
@@ -157,6 +159,16 @@ def _differing(facts: Mapping[str, Any], env: Mapping[str, Any]) -> dict[str, An
 def cores_of(agents: Sequence[Agent]) -> int:
     """Cores that a node's agents may use together, those that several may use once."""
     return min(len({cpu for agent in agents for cpu in agent.cpus}), sum(agent.cores for agent in agents))
+
+
+def cores_per_rank(places: Sequence[Share]) -> dict[str, float]:
+    """Cores of each node over the ranks that it takes."""
+    nodes = dict.fromkeys(place.agent.node for place in places)
+    own = {name: [place for place in places if place.agent.node == name] for name in nodes}
+    return {
+        name: cores_of([place.agent for place in mine]) / sum(place.num_ranks for place in mine)
+        for name, mine in own.items()
+    }
 
 
 def _foreign_cores(mine: Sequence[tuple[Share, Mapping[str, Any]]]) -> float:

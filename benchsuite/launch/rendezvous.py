@@ -14,9 +14,11 @@ import secrets
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Self
 
@@ -223,17 +225,45 @@ def is_meant(interface: str, text: str) -> bool:
 
 def _interfaces() -> Iterable[tuple[str, str]]:
     """Names and IPv4 addresses of the interfaces that are up."""
+    return ((name, address) for name, address, _ in _interfaces_in_networks())
+
+
+def _interfaces_in_networks() -> Iterable[tuple[str, str, str]]:
+    """The same, and the network that each address lies in, such as 10.0.0.0/24."""
     up = psutil.net_if_stats()
     for name, entries in psutil.net_if_addrs().items():
         if name in up and up[name].isup:
             for entry in entries:
                 if entry.family == socket.AF_INET:
-                    yield name, entry.address
+                    network = IPv4Network(f"{entry.address}/{entry.netmask or 32}", strict=False)
+                    yield name, entry.address, str(network)
 
 
 def interface_of(address: str) -> str | None:
     """The interface that has an address."""
     return next((name for name, own in _interfaces() if own == address), None)
+
+
+def networks() -> dict[str, str]:
+    """The networks of this node by its address in each, without the loopback."""
+    found = ((address, network) for _, address, network in _interfaces_in_networks())
+    return {address: network for address, network in found if not address.startswith("127.")}
+
+
+def interfaces_in(networks: Collection[str]) -> list[str]:
+    """The interfaces of this node that lie in some networks."""
+    return sorted({name for name, _, network in _interfaces_in_networks() if network in networks})
+
+
+def shared_networks(nodes: Sequence[Mapping[str, str]]) -> list[str]:
+    """All networks over which nodes reach each other, of each node's `networks`.
+
+    Empty where a node has one that others lack: routes may lead there, which cannot be told. An address that several
+    nodes have is that of a bridge within each of them, over which none reaches another.
+    """
+    count = Counter(address for node in nodes for address in node)
+    own = [{network for address, network in node.items() if count[address] == 1} for node in nodes]
+    return sorted(own[0]) if all(each == own[0] for each in own) else []
 
 
 def answer(invitation: Invitation) -> Link | None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from benchsuite.contract.errors import UserError
 from benchsuite.host.lane import this_lane
 from benchsuite.launch.agents import TRIAL, AgentConfig, AgentLauncher
-from benchsuite.launch.allocation import Allocation, allocation, task
+from benchsuite.launch.allocation import Allocation, allocation, asked_ranks_per_node, task
 from benchsuite.launch.lanes import share_of
 from benchsuite.launch.rendezvous import VARIABLE
 
@@ -134,7 +134,7 @@ def _as_task(starter: str) -> AgentLauncher | None:
     agent_config = AgentConfig(
         starter,
         mine.world_size,
-        ranks_per_node=mine.local_world_size if mine.local_world_size > 1 else None,
+        ranks_per_node=mine.local_world_size if mine.local_world_size > 1 else asked_ranks_per_node(),
         words=f"task {mine.rank} of {mine.world_size}",
         num_nodes=-(-mine.world_size // mine.local_world_size),
         task=mine,

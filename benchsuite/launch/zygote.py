@@ -30,7 +30,7 @@ import torch.utils.data
 import webdataset.tariterators  # noqa: F401  (imported once here instead of in every reader)
 
 from benchsuite import storage, workloads
-from benchsuite.contract.failed_rank import failed_result
+from benchsuite.contract.failed_rank import leave_failed
 from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.trial_spec import TrialSpec
@@ -42,7 +42,7 @@ from benchsuite.launch.allocation import task
 from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
-from benchsuite.launch.rendezvous import VARIABLE, Invitation, answer, interface_of, read_invitation
+from benchsuite.launch.rendezvous import VARIABLE, Invitation, answer, interface_of, interfaces_in, read_invitation
 from benchsuite.storage.dataset.manifest import DatasetError
 from benchsuite.storage.objects.path import path_of
 
@@ -101,7 +101,7 @@ def rank_main(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote: i
         os._exit(0)
     except BaseException as error:  # the traceback keeps what must not be destroyed
         try:
-            failed_result(me.rank, error).write(me.result_path)
+            leave_failed(me, error)
             traceback.print_exception(error)
             sys.stderr.flush()
         finally:
@@ -134,7 +134,9 @@ def environment_of(me: RankIdentity, given: Mapping[str, str]) -> dict[str, str]
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(me.folder / "nccl-collectives-"),
     }
     if me.interface:
-        usual |= {"GLOO_SOCKET_IFNAME": me.interface, "NCCL_SOCKET_IFNAME": f"={me.interface}"}  # a prefix without `=`
+        usual["GLOO_SOCKET_IFNAME"] = me.interface
+    if me.interfaces:  # else NCCL looks for itself: it would take one network alone where several were there
+        usual["NCCL_SOCKET_IFNAME"] = f"={','.join(me.interfaces)}"  # prefixes without `=`
     return own | {name: value for name, value in usual.items() if name not in given}
 
 
@@ -148,6 +150,7 @@ def fork_ranks(request: dict[str, Any], agent: Agent) -> list[int]:
         listen_fd=agent.listener.fileno(),
         staging_dir=copies_folder(spec),  # ranks get a TMPDIR of their own
         interface=interface_of(request["first"]["address"]) if request["first"]["address"] else None,
+        interfaces=tuple(interfaces_in(request["networks"])),
     )
     for number in range(request["num_ranks"]):
         me = share.next(number)

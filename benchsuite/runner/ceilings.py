@@ -8,12 +8,12 @@ are evicted and read plainly after its last step.
 from typing import Any
 
 from benchsuite.contract.emulated_devices import NO_MODEL
+from benchsuite.grid.emulated_steps import REAL_DEVICE_ONLY
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.workloads.spec import ComputeSpec
 
 Ceilings = dict[str, dict[str, Any]]
 """What is known of inputs, as figures, by the id of the trial that measured it."""
@@ -22,7 +22,8 @@ Ceilings = dict[str, dict[str, Any]]
 def without_model(point: Point, machine: Machine | None = None) -> Point | None:
     """The trial of the same pipeline with no model; None where there is no pipeline, or it cannot be run alone.
 
-    Staged copies are not made a second time for it. `machine` is what the launcher has; default: this one.
+    Staged copies are not made a second time for it, and its ranks have no device whose cores they could keep to.
+    `machine` is what the launcher has; default: this one.
     """
     spec = point.spec
     reads = spec.data.source == "storage" and spec.data.staging == "none"
@@ -31,11 +32,10 @@ def without_model(point: Point, machine: Machine | None = None) -> Point | None:
     if spec.device == "cuda" and spec.data.loader == "dali":
         return None  # it decodes on the device, which a trial without a model has none of
     where = machine or this_machine()
-    computing = {name: field.default for name, field in ComputeSpec.model_fields.items()}
     measure = spec.measure.model_copy(update={"repeats": 1, "warmup_steps": 1, "profile": None})
     ranks = spec.data_ranks
     changed: dict[str, Any] = {
-        **computing,
+        **REAL_DEVICE_ONLY,
         "device": NO_MODEL,
         "parallelism": "ddp" if ranks > 1 else "none",
         "world_size": ranks,

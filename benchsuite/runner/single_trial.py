@@ -12,7 +12,7 @@ import torch
 
 from benchsuite.analysis.record_builder import Attempt, keep_traces, new_attempt, with_ceilings
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.failed_rank import failed_result, is_plain
+from benchsuite.contract.failed_rank import is_plain, leave_failed
 from benchsuite.contract.outcome import Outcome, RankExit
 from benchsuite.contract.rank_samples import Progress, RankIdentity
 from benchsuite.contract.scratch import scratch
@@ -108,18 +108,18 @@ class _ThisProcess:
         code = 0
         try:
             with _torch_settings_kept():
-                result = run_rank(spec, dataset, me, keep)
+                run_rank(spec, dataset, me, keep).write(me.result_path)
         except Exception as error:
             if not is_plain(error):
                 traceback.print_exception(error)
-            result, code = failed_result(0, error), 1
+            leave_failed(me, error)
+            code = 1
         finally:
             for kept in keep:
                 if isinstance(kept, Feed):
                     kept.close()
                 elif isinstance(kept, TrialCopy):
                     kept.remove()
-        result.write(me.result_path)
         return Outcome([RankExit(0, code)])
 
 

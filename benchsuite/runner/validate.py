@@ -5,7 +5,7 @@ Nothing of this needs the devices: a layout of 512 ranks is validated on a lapto
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -37,10 +37,13 @@ def examine(spec: TrialSpec) -> tuple[Point, dict[str, Any]]:
     machine = this_machine()
     if spec.data.root is None and spec.data.source != "synthetic":
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"source": "synthetic"})})
-    roomy = Machine(max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks), elsewhere=True)
-    point = resolve(spec, machine, spec.ranks, {})
+    cores, devices = max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks)
+    roomy = Machine(cores, devices, nodes=spec.ranks, elsewhere=True)
+    usual = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
+    like_this = replace(machine, nodes=-(-spec.ranks // usual), ranks_per_node=usual)
+    point = resolve(spec, like_this, spec.ranks, {})
     invalid = why_invalid(point, roomy)
-    per_node = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
+    per_node = point.spec.ranks_per_node or usual
     account, not_counted, stage = (None, "it cannot run", 0) if invalid else _counted(point.spec)
     parameters = None if invalid or point.spec.emulated else num_parameters(point.spec)
     return point, {

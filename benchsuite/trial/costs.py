@@ -33,22 +33,17 @@ EMPTY_BLOCKS, EMPTY_STEPS = 5, 100
 """Steps that do nothing, of which the harness's own share is taken."""
 
 
-def of_model(
-    spec: TrialSpec, workload: Workload, training: Training | EmulatedDevice, batch: Batch, me: RankIdentity
-) -> dict[str, Any]:
-    """What is known of the model and its samples when all steps are done; an emulated device has no model."""
+def of_model(spec: TrialSpec, workload: Workload, training: Training | EmulatedDevice, batch: Batch) -> dict[str, Any]:
+    """What is known of the model and its samples without counting; an emulated device has no model."""
     variant = spec.variant_in(workload.variants)
     decoded = sum(value.nbytes for value in batch.values()) // spec.rank_batch
+    found = {"decoded_sample_bytes": decoded, "tokens_per_sample": variant.sample.get("seq_len")}
     if isinstance(training, EmulatedDevice):
-        return {"decoded_sample_bytes": decoded, "tokens_per_sample": variant.sample.get("seq_len")}
+        return found
     on_cuda = spec.device == "cuda"
     return {
-        "decoded_sample_bytes": decoded,
+        **found,
         "skipped_steps": training.scaler.skipped_steps if spec.precision == "fp16" else None,
-        "gradient_copy_s": gradient_copy_s(spec, training),
-        **_counted_once(training, batch, spec.compile),
-        "flops": flops_by_rank(spec, workload, me),
-        "tokens_per_sample": variant.sample.get("seq_len"),
         "device_name": torch.cuda.get_device_name() if on_cuda else None,
         "num_multiprocessors": torch.cuda.get_device_properties().multi_processor_count if on_cuda else None,
         "num_devices": torch.cuda.device_count() if spec.parallelism == "data_parallel" else 1,
@@ -77,12 +72,14 @@ def copy_bytes_per_s(blocks: Sequence[Block]) -> float | None:
     return max(rounds)
 
 
-def gradient_copy_s(spec: TrialSpec, training: Training) -> float | None:
+def gradient_copy_s(spec: TrialSpec, training: Training | EmulatedDevice) -> float | None:
     """Seconds of copying all gradients once, as DDP does from its buckets after the exchange of a step.
 
     That is part of the step's communication, and not of the network. None where gradients lie in the buckets, and in
     other modes. Measured by itself when all steps are done: the least of some copies.
     """
+    if isinstance(training, EmulatedDevice):
+        return None
     if spec.gradient_as_bucket_view or not spec.layout.needs_group or spec.layout.zero > 1:
         return None
     if spec.layout.engine != "torch":
@@ -108,32 +105,23 @@ def _copying_s(source: torch.Tensor, target: torch.Tensor, sizes: Sequence[int])
     return time.perf_counter() - began_s
 
 
-def _counted_once(training: Training, batch: Batch, compiled: bool) -> dict[str, Any]:
-    """What a step holds and sends, by torch and by what an engine adds to it, and the engine's own figures."""
-    found = _account(training, batch, compiled)
+def of_step(training: Training | EmulatedDevice, batch: Batch, compiled: bool) -> dict[str, Any]:
+    """What a step holds and sends, by torch and by what an engine adds to it, and the engine's own figures.
+
+    All ranks take that step together. It runs uncompiled, so what a compiled step keeps is not known.
+    """
+    if isinstance(training, EmulatedDevice):
+        return {}
+    found = asdict(account(training, batch)) | ({"activations_bytes": None} if compiled else {})
     told = dict(training.told())
     own = {name: value for name, value in told.items() if name not in ACCOUNTED}
-    if found is not None:
-        found |= {name: value for name, value in told.items() if name in ACCOUNTED}
-    return {"account": found, "engine": own or None}
+    return {"account": found | {name: told[name] for name in told.keys() - own}, "engine": own or None}
 
 
-def _account(training: Training, batch: Batch, compiled: bool) -> dict[str, Any] | None:
-    """What a step holds and sends; None where counting takes more memory than there is.
-
-    Counting runs uncompiled, so what a compiled step keeps is not known.
-    """
-    try:
-        counted = asdict(account(training, batch))
-    except torch.OutOfMemoryError:
-        return None
-    return counted | {"activations_bytes": None} if compiled else counted
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes allocated on the device at most; this process's peak resident set on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+def peak_memory(devices: Sequence[torch.device]) -> int:
+    """Bytes allocated on CUDA devices at most, summed over them; where there are none this process's peak RSS."""
+    if devices:
+        return sum(torch.cuda.max_memory_allocated(device) for device in devices)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

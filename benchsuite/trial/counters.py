@@ -1,6 +1,7 @@
 """What a rank's device says of itself beside its steps: energy, clocks held back, memory, versions of its libraries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
 from typing import Any
 
 import torch
@@ -9,25 +10,26 @@ from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.energy import counted_j
 from benchsuite.host.gpus import DeviceCounters
-from benchsuite.trial.setup import device_of
+from benchsuite.trial.setup import devices_of
 
 
 class Counters:
-    """Counts for one rank: its CUDA device, or, of ranks on a CPU, the first of a node all its sockets' energy."""
+    """Counts for one rank: its CUDA devices, or, of ranks on a CPU, the first of a node all its sockets' energy."""
 
     def __init__(self, spec: TrialSpec, me: RankIdentity, cpus: str | None = None) -> None:
         """Look at the device before anything of this rank lies on it; `cpus` are those that it was bound to."""
-        device = device_of(spec, me)
+        self._devices = devices_of(spec, me)
         self._is_first, self._cpus = me.rank == 0, cpus
-        self._uuid = uuid_of(device) if device.type == "cuda" else None
-        self._gpu = DeviceCounters(self._uuid) if self._uuid else None
-        self._sockets = device.type == "cpu" and not spec.emulated and me.reads_counters
-        self._used_before = self._gpu.memory_used_bytes() if self._gpu else None
+        self._uuids = [uuid_of(device) for device in self._devices]
+        self._gpus = [DeviceCounters(uuid) for uuid in self._uuids]
+        self._sockets = not self._devices and not spec.emulated and me.reads_counters
+        self._used_before = [gpu.memory_used_bytes() for gpu in self._gpus]
 
     def begin(self) -> Callable[[], dict[str, float]]:
         """Begin to count; calling what is returned gives what was counted since."""
-        if self._gpu:
-            return self._gpu.begin()
+        if self._gpus:
+            ends = [gpu.begin() for gpu in self._gpus]
+            return lambda: _of_all([end() for end in ends])
         if not self._sockets:
             return dict
         since = counted_j()
@@ -40,15 +42,31 @@ class Counters:
 
     def of_device(self) -> dict[str, Any]:
         """Which device it is, memory that torch's allocator took and that NVML saw; of the first rank, versions."""
-        if self._gpu is None:
+        if not self._gpus:
             return {}
-        reserved, used, before = torch.cuda.max_memory_reserved(), self._gpu.memory_used_bytes(), self._used_before
-        beyond = None if used is None or before is None else used - before
-        if beyond is not None and beyond < reserved:
-            beyond = None  # others freed memory meanwhile, or this process held it before
+        reserved = [torch.cuda.max_memory_reserved(device) for device in self._devices]
+        beyond = [self._beyond(at, bytes_) for at, bytes_ in enumerate(reserved)]
+        known = [bytes_ for bytes_ in beyond if bytes_ is not None]
+        used = sum(known) if len(known) == len(beyond) else None
         libraries = device_libraries() if self._is_first else None
-        memory = {"reserved_memory_bytes": reserved, "device_memory_bytes": beyond}
-        return {"device_uuid": self._uuid, "cpus": self._cpus, "libraries": libraries, **memory}
+        memory = {"reserved_memory_bytes": sum(reserved), "device_memory_bytes": used}
+        return {"device_uuid": self._uuids[0], "cpus": self._cpus, "libraries": libraries, **memory}
+
+    def _beyond(self, at: int, reserved_bytes: int) -> int | None:
+        """What is used of a device beyond what was before; None where others freed some, or this process held it."""
+        used, before = self._gpus[at].memory_used_bytes(), self._used_before[at]
+        return None if used is None or before is None or used - before < reserved_bytes else used - before
+
+
+def _of_all(counted: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """What the devices of a rank counted: energy of all, busy seconds of the mean one, the rest of the worst one.
+
+    Only what each of them counts.
+    """
+    names = set.intersection(*(set(each) for each in counted))
+    values = {name: [each[name] for each in counted] for name in names}
+    of: Mapping[str, Callable[[Sequence[float]], float]] = {"energy_j": sum, "busy_s": mean}
+    return {name: float(of.get(name, max)(each)) for name, each in values.items()}
 
 
 def uuid_of(device: torch.device) -> str:

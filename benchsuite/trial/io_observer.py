@@ -56,22 +56,23 @@ def torch_steps(spec: TrialSpec) -> int:
     return WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS if spec.measure.profile == "torch" else 0
 
 
-def found(spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, me: RankIdentity) -> dict[str, Any]:
-    """When all steps are measured: what was seen of the I/O; and PyTorch's profile of further ones, where asked for.
+def of_operators(
+    spec: TrialSpec, stepper: Stepper, feed: Feed | None, batch: Batch, me: RankIdentity
+) -> dict[str, Any]:
+    """When all steps are measured, PyTorch's profile of further ones, where it is asked for.
 
-    With that profile, what the operators of a step compute and move, and how long they take, by class.
+    With it, what the operators of a step compute and move, and how long they take, by class.
     """
-    told: dict[str, Any] = {"io_profile": feed.io_profile() if feed else None}
     if not torch_steps(spec):
-        return told
+        return {}
     next_batch = feed if feed and spec.data.source == "storage" else lambda: batch
     profiler = _torch_profile(stepper, next_batch, me, spec.device == "cuda")
     if isinstance(stepper.training, EmulatedDevice):
-        return told
+        return {}
     seconds = None if spec.compile else operator_seconds(profiler, spec.device == "cuda")
     counted = operators.counted(stepper.training, batch)
     classes = {name: asdict(one) | {"seconds": seconds and seconds[name]} for name, one in counted.items()}
-    return told | {"operators": classes}
+    return {"operators": classes}
 
 
 def operator_seconds(profiler: profile, on_cuda: bool) -> dict[operators.OperatorClass, float]:

@@ -2,7 +2,8 @@
 
 import gc
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.counters import MountIO, mount_io
 from benchsuite.trial import costs, io_observer, page_cache, staging
+from benchsuite.trial.afterwards import Trained, keep_and_count
 from benchsuite.trial.bucket import BucketWatch, watched
 from benchsuite.trial.clock import Clock, clock_for
 from benchsuite.trial.counters import Counters
@@ -31,7 +33,7 @@ from benchsuite.trial.measure import (
     reconciled,
     rest_of_epoch,
 )
-from benchsuite.trial.setup import bind, build, join, rendezvous_of, settle
+from benchsuite.trial.setup import bind, build, devices_of, join, limit_waits, patience_s, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload
 
@@ -68,7 +70,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     batch = workload.synthetic(spec.variant_in(workload.variants), spec.rank_batch, device) if batch is None else batch
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
-    stepper = Stepper(training, clock, heart, counters.begin)
+    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me))
     heart.total(_total_steps(spec) + io_observer.torch_steps(spec))
     startup_s = time.perf_counter() - me.launched_s
     if not spec.emulated:
@@ -82,20 +84,26 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         "ok",
         phase="done",
         blocks=blocks,
-        peak_memory_bytes=None if spec.emulated else costs.peak_memory(device),
+        peak_memory_bytes=None if spec.emulated else costs.peak_memory(devices_of(spec, me)),
         host_memory_bytes=costs.host_memory(),
         first_batch_s=first_batch_s,
         startup_s=startup_s,
         clock_offset_s=me.clock_offset_s,
-        copy_bytes_per_s=costs.copy_bytes_per_s(blocks),
+        reads=reads,
         **_told(feed, counters, stepper),
+        **costs.of_model(spec, workload, training, batch),
+        **(staged | page_cache.found(cached)),
     )
-    found = replace(found, **io_observer.found(spec, stepper, feed, batch, me), **staged, **page_cache.found(cached))
-    own: dict[str, Any] = {"instrument_s_per_step": costs.instrument_s_per_step(clock, heart, blocks), "reads": reads}
-    found = replace(found, **costs.of_model(spec, workload, training, batch, me), **own)
-    found = replace(found, storage_ceiling=page_cache.storage_ceiling(spec, placed.dataset, feed, me))
+    heart.phase("count")
+    found = keep_and_count(found, Trained(spec, workload, stepper, feed, batch, placed.dataset, me))
     heart.phase("done")
     return found
+
+
+def _begin(counters: Counters, spec: TrialSpec, me: RankIdentity) -> Callable[[], dict[str, float]]:
+    """Begin a run of steps, in which ranks wait for each other no longer than the trial has time left for."""
+    limit_waits(timedelta(seconds=patience_s(spec, me)))
+    return counters.begin()
 
 
 def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> None:
@@ -117,9 +125,10 @@ def _first_batch(
 
 
 def _told(feed: Feed | None, counters: Counters, stepper: Stepper) -> dict[str, Any]:
-    """What steps, the device and the loader say: by which library it reads, whether its memory is page-locked."""
+    """What steps, the device and the loader say: its library, whether its memory is page-locked, what I/O was seen."""
     of_loader = {"reader": "implementation", "page_locked": "page_locked"}
     told = {field: getattr(feed and feed.loader, name, None) for field, name in of_loader.items()}
+    told["io_profile"] = feed.io_profile() if feed else None
     return told | counters.of_device() | {"steps_s": stepper.steps_s, "final_loss": stepper.loss}
 
 

@@ -23,7 +23,10 @@ from benchsuite.workloads.workload import Batch, Workload
 
 PATIENCE = 0.5
 """The share of a trial's time, as far as it is left at the start, that a rank waits for others in one collective."""
-MIN_PATIENCE_S = 1.0
+WATCHDOG_S = 90.0
+"""How long before a trial's end that wait is over: NCCL's watchdog takes so long to write who was missing."""
+SHORT_PATIENCE_S, MIN_PATIENCE_S = 30.0, 1.0
+"""What a rank waits at least, where half of the time left is as much."""
 
 
 def device_of(spec: TrialSpec, me: RankIdentity) -> torch.device:
@@ -33,15 +36,26 @@ def device_of(spec: TrialSpec, me: RankIdentity) -> torch.device:
     return torch.device("cuda", me.local_rank if me.device_index is None else me.device_index)
 
 
+def devices_of(spec: TrialSpec, me: RankIdentity) -> list[torch.device]:
+    """The CUDA devices that this rank computes on: one, in data_parallel all that it may use; empty on a CPU."""
+    device = device_of(spec, me)
+    if device.type != "cuda":
+        return []
+    if spec.layout.name != "data_parallel":
+        return [device]
+    return [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
+
+
 def bind(spec: TrialSpec, me: RankIdentity) -> str | None:
     """Keep this process, and what it forks, to the cores near its device; which these are, None where it is not bound.
 
-    Memory follows, since the kernel gives a process pages of the node on which it runs.
+    Memory follows, since the kernel gives a process pages of the node on which it runs. A rank is not bound to fewer
+    cores than its node has for each of its ranks: it and its loader would lose more by that than distance costs.
     """
     index = device_of(spec, me).index
-    ids = device_ids() if spec.cpu_binding == "device" else []
-    cpus = cpus_near(ids[index]) & os.sched_getaffinity(0) if index is not None and index < len(ids) else set()
-    if not cpus:
+    ids, mine = device_ids() if spec.cpu_binding == "device" else [], os.sched_getaffinity(0)
+    cpus = cpus_near(ids[index]) & mine if index is not None and index < len(ids) else set()
+    if not cpus or len(cpus) < (me.cores_per_rank or len(mine)):
         return None
     os.sched_setaffinity(0, cpus)
     return ranges_of(cpus)
@@ -56,7 +70,8 @@ def settle(spec: TrialSpec, me: RankIdentity) -> torch.device:
     device = device_of(spec, me)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        torch.cuda.reset_peak_memory_stats(device)
+    for one in devices_of(spec, me):
+        torch.cuda.reset_peak_memory_stats(one)
     return device
 
 
@@ -79,7 +94,7 @@ def rendezvous_of(me: RankIdentity, timeout_s: float) -> Store:
 def patience_s(spec: TrialSpec, me: RankIdentity) -> float:
     """How long a rank waits for others in a collective: not until the trial is killed, so that it can say so before."""
     left_s = spec.measure.timeout_s - (time.perf_counter() - me.launched_s)
-    return max(MIN_PATIENCE_S, left_s * PATIENCE)
+    return max(MIN_PATIENCE_S, min(left_s * PATIENCE, max(left_s - WATCHDOG_S, SHORT_PATIENCE_S)))
 
 
 def join(rendezvous: Store, me: RankIdentity, device: torch.device, spec: TrialSpec, splits: bool = True) -> None:
@@ -112,8 +127,8 @@ def build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.d
     training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
     if dist.is_initialized():
         limit_waits(timedelta(seconds=patience_s(spec, me)))
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
+    for one in devices_of(spec, me):
+        torch.cuda.reset_peak_memory_stats(one)
     torch.manual_seed(1_000_003 * spec.measure.seed + spec.layout.place(me.rank).dp)
     return training
 

@@ -80,6 +80,10 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "The trial left processes, shared memory or device memory.",
         "Look at the trial's log",
     ),
+    "not_counted": (
+        "Memory, messages or FLOPs are missing, which are counted after all steps. What was timed is complete.",
+        "A smaller batch where memory ran out; else the reason that the caveat tells",
+    ),
     "lanes": (
         "Trials of other lanes ran beside this one on other nodes.",
         "One lane, where nodes share storage",

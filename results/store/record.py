@@ -264,7 +264,9 @@ class TrialFigures(RequestFigures):
     samples_per_s_per_process: float | None = Field(
         None, description="parameter servers: samples_per_s over workers and servers together"
     )
-    peak_memory_bytes: int | None = Field(None, description="device memory of the largest rank; its RSS on cpu")
+    peak_memory_bytes: int | None = Field(
+        None, description="device memory of the largest rank, of all its devices; its RSS on cpu"
+    )
     host_memory_bytes: int | None = Field(None, description="proportional set size of all ranks and their workers")
     reserved_memory_bytes: int | None = Field(None, description="device memory that torch's allocator took at most")
     device_memory_bytes: int | None = Field(

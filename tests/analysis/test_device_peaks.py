@@ -1,5 +1,7 @@
 """Peaks of devices by the names that drivers give them."""
 
+import re
+
 import pytest
 
 from benchsuite.analysis.device_peaks import known_peaks, memory_bytes_per_s, peak_flops
@@ -34,6 +36,17 @@ __all__ = ["files"]
         ("NVIDIA GH200 480GB", "pure_bf16", 989.4),
         ("NVIDIA H100 80GB HBM3", "fp8", 1978.9),
         ("NVIDIA A100-SXM4-80GB", "fp8", None),
+        ("NVIDIA B200", "fp8", 4500),
+        ("NVIDIA GB200", "fp8", 5000),
+        ("NVIDIA GB200", "bf16", 2500),
+        ("NVIDIA B300 SXM6 AC", "fp8", 4500),
+        ("NVIDIA B300 SXM6 AC", "bf16", 2250),
+        ("NVIDIA GH200 480GB", "fp8", 1978.9),
+        ("NVIDIA H200 NVL", "fp8", 1670.5),
+        ("NVIDIA H100 NVL", "fp8", 1670.5),
+        ("NVIDIA H100 PCIe", "fp8", 1513),
+        ("NVIDIA L40S", "fp8", 733),
+        ("NVIDIA L4", "fp8", 242.5),
         ("Some Future Card", "bf16", None),
         (None, "bf16", None),
     ],
@@ -45,6 +58,14 @@ def test_dense_peaks(name: str | None, precision: str, tflops: float | None) -> 
 
 def test_every_card_says_where_its_peaks_are_from() -> None:
     assert all(card["source"] for card in known_peaks().values())
+
+
+def test_a_card_whose_tensor_cores_know_float8_says_how_fast() -> None:
+    """Twice half precision, within the rounding of data sheets."""
+    later = {name: card for name, card in known_peaks().items() if re.search(r"[HB]\d00|L4|H20\b", name)}
+    assert {"B200", "B300", "GB200", "GH200", "H100 PCIe", "L40S"} <= later.keys()
+    for name, card in later.items():
+        assert card["fp8"] == pytest.approx(2 * card["half"], rel=0.02), name
 
 
 def test_a_part_of_a_device_has_no_known_peak() -> None:

@@ -13,7 +13,7 @@ from benchsuite.analysis.failure import failure
 from benchsuite.analysis.record_builder import Attempt, _setting, conclude, measured, now
 from benchsuite.contract.failed_rank import failed_result
 from benchsuite.contract.outcome import Outcome, RankExit
-from benchsuite.contract.rank_samples import Heartbeat, RankSamples
+from benchsuite.contract.rank_samples import ENDED_COUNTING, Heartbeat, RankSamples
 from benchsuite.grid.point import Point
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.storage.dataset.manifest import DatasetError
@@ -165,6 +165,23 @@ def test_conclude_fails_unless_every_rank_ended_well(tmp_path: Path, exits: list
     assert record.status == "failed" and record.reason
     assert samples is None
     assert record.figures.samples_per_s is None
+
+
+@pytest.mark.parametrize(
+    "ended", [{"exits": [RankExit(1, 1)]}, {"timed_out": True}, {"exits": [RankExit(0, signal=9)]}]
+)
+def test_a_trial_whose_steps_were_done_is_kept_however_counting_ended(tmp_path: Path, ended: dict[str, Any]):
+    told = [ENDED_COUNTING, PEER, "OutOfMemoryError: CUDA out of memory"]
+    for rank, why in enumerate(told):
+        made_result(rank, phase="count", not_counted=why).write(tmp_path / f"rank-{rank}.json")
+    attempt = made_attempt(made_spec(world_size=3, parallelism="ddp"))
+    record, samples = conclude(attempt, Outcome(**ended), tmp_path)
+    assert (record.status, record.reason) == ("ok", None)
+    assert samples is not None and record.figures.au == pytest.approx(0.5)
+    assert (
+        "not_counted: rank 2, when its steps were done: OutOfMemoryError: CUDA out of memory" in record.caveat_details
+    )
+    assert conclude(attempt, Outcome(interrupted=True), tmp_path)[0].status == "interrupted"
 
 
 def test_conclude_fails_when_a_rank_left_nothing(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""The containers' install step, in the root of a bare Debian that has PyTorch: no image and no container are needed."""
+"""Containers, none of which is needed here: jobs whose sweeps run inside, and the install step in a bare Debian."""
 
 import os
 import shutil
@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from benchsuite.contract.exit_codes import REQUEUE
+from tests.cluster.conftest import ClusterBench
+from tests.cluster.slurm import Slurm
 from tests.helpers.wheels import ROOT, wheelhouse
 
-pytestmark = [pytest.mark.cluster, pytest.mark.full]  # it installs a Debian: minutes
+pytestmark = pytest.mark.cluster
 RELEASE, PYTHON = "bookworm", (3, 11)
 # In a mount namespace of its own: what a killed test left mounted would be cleared with its folder, /dev among it.
 ENTER = """
@@ -51,6 +54,50 @@ def inside(root: Path, *command: str) -> str:
     return ran.stdout
 
 
+@pytest.fixture
+def inside_alone(bench: ClusterBench) -> ClusterBench:
+    """Jobs of two nodes whose container has Python and this package, and none of Slurm's commands."""
+    container, config = bench.folder / "container", bench.folder / "user.yaml"
+    container.write_text(f'#!/bin/bash\nexport PATH={Path(sys.executable).parent}\nexec "$@"\n')
+    container.chmod(0o755)
+    config.write_text(f"submit: {{container: ['{container}'], nodes: 2, ranks_per_node: 1}}")
+    bench.env |= {"BENCHSUITE_USER_CONFIG": str(config)}
+    return bench
+
+
+def test_a_job_near_its_end_tells_a_sweep_inside_and_is_queued_again(inside_alone: ClusterBench, slurm: Slurm) -> None:
+    """The script learns through srun that the sweep stopped early."""
+    bench = inside_alone
+    bench.hold(2)
+    job = bench.submit(bench.grid(2, world_size=2, parallelism="ddp"))
+    bench.wait_held()
+    slurm.call("scancel", "--batch", "--signal=USR1", job)
+    slurm.wait_state(job, "PENDING")
+    bench.release()
+    ended = slurm.wait(job)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), bench.said()
+    assert bench.statuses() == {(1, "ok"): 1, (2, "interrupted"): 1, (2, "ok"): 1}
+    for record in (one for one in bench.records() if one["status"] == "ok"):
+        nodes = [(node["node"], node["ranks"]) for node in record["env"]["nodes"]]
+        assert (record["env"]["launcher"], nodes) == ("srun", [("n1", [0, 0]), ("n2", [1, 1])])
+        assert record["spec"]["ranks_per_node"] is None, "the job says it, as it does without a container"
+    assert slurm.wait_gone(job) == []
+
+
+def test_a_job_that_is_told_to_end_tells_a_sweep_inside(inside_alone: ClusterBench, slurm: Slurm) -> None:
+    bench = inside_alone
+    bench.hold(1)
+    job = bench.submit(bench.grid(1, world_size=2, parallelism="ddp"))
+    bench.wait_held()
+    slurm.call("scancel", "--batch", "--signal=TERM", job)
+    ended = slurm.wait(job)
+    assert (ended["ExitCode"], ended["Restarts"]) == (f"{REQUEUE}:0", "0"), bench.said()
+    assert bench.statuses() == {(1, "interrupted"): 1}
+    assert [*bench.claims().values()] == ["released"]
+    assert slurm.wait_gone(job) == []
+
+
+@pytest.mark.full  # it installs a Debian: minutes
 def test_the_install_step_leaves_the_images_torch_alone(root: Path) -> None:
     inside(root, "python3", "-m", "pip", "install", "--quiet", "--break-system-packages", "torch")
     kept = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)

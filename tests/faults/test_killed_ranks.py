@@ -9,12 +9,20 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from benchsuite.analysis.record_builder import conclude, new_attempt
-from benchsuite.contract.rank_samples import read_progress
+from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_progress
+from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import plan_trial
+from benchsuite.launch.agents import TRIAL
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.results.store.record import TrialRecord
+from benchsuite.storage.loaders import Batch
+from benchsuite.trial import costs
+from benchsuite.trial.rank import run_rank
+from benchsuite.workloads.parallel.account import Account
+from benchsuite.workloads.parallel.step import Training
 
 ENDLESS = 100_000
 
@@ -64,6 +72,34 @@ def run_and_hurt(
     assert samples is None
     assert descendants(launcher) == []
     return record
+
+
+def counts_in_vain(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
+    """A trial's rank; rank 1 runs out of memory in the step that is counted, while rank 0 waits for it there."""
+
+    def full(training: Training, batch: Batch) -> Account:
+        if me.rank == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return real(training, batch)
+
+    real, costs.account = costs.account, full
+    return run_rank(spec, dataset, me, keep)
+
+
+@pytest.mark.smoke
+def test_memory_that_runs_out_when_the_steps_are_done_loses_no_trial(launcher: LocalLauncher, tmp_path: Path) -> None:
+    base = {"workload": "gpt_neox", "variant": "nano", "parallelism": "ddp", "world_size": 2, "batch_size": 2}
+    more = {"device": "cpu", "data": {"source": "synthetic"}, "measure": {"steps": 4, "timeout_s": 30}}
+    point = plan_trial({**base, **more})
+    launcher.task = f"{counts_in_vain.__module__}:counts_in_vain"
+    outcome = launcher.run(point.spec, None, tmp_path, lambda progress: None)
+    launcher.task = TRIAL
+    record, samples = conclude(new_attempt(point, "default", 0, "killed", None), outcome, tmp_path)
+    assert record.status == "ok" and samples is not None, record.reason
+    assert record.figures.samples_per_s and record.figures.flops_per_sample, "what needs no other rank is counted"
+    assert record.figures.wire_bytes_per_step is None
+    (said,) = (one for one in record.caveat_details if one.startswith("not_counted"))
+    assert said.startswith("not_counted: rank 1, when its steps were done: OutOfMemoryError: CUDA out of memory.")
 
 
 @pytest.mark.smoke

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.trial_spec import parse_sweep
+from benchsuite.contract.trial_spec import TrialSpec, parse_sweep, revision_fields
 from benchsuite.contract.yaml_file import parse_yaml, read_yaml
 from benchsuite.grid.expand import expand, with_nodes
 from benchsuite.grid.layers import layered
+from benchsuite.host.machine import Machine
 from tests.helpers.grids import SYNTHETIC, TWO_CORES, in_folder, labels, load, plan, refused
 
 __all__ = ["in_folder"]
@@ -263,3 +264,27 @@ def test_a_point_for_every_node():
     assert with_nodes(axis, names).grid == {"node": ["n1", "n2"], "batch_size": [1]}
     named = sweep.model_copy(update={"grid": {"node": ["n7"]}})
     assert with_nodes(named, never) is named
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ranks", "replicas", "former_id"),
+    [(1, 8, 2, "ce7798f6882a"), (2, 16, 2, "ff0c65f3ff6c"), (4, 32, 4, "2ca81d29da9b")],
+)
+def test_hsdp_has_a_replica_on_each_node_of_the_launcher(nodes: int, ranks: int, replicas: int, former_id: str):
+    """Devices are told. A point keeps its id where it has as many replicas as before, and is revised elsewhere."""
+    base = {"workload": "gpt_neox", "variant": "tiny", "device": "cuda", "batch_size": 2, "data": SYNTHETIC["data"]}
+    base |= {"parallelism": "hsdp", "world_size": ranks}
+    (point,) = plan(base, Machine(cores=64, cuda_devices=8, nodes=nodes)).points
+    assert point.spec.layout.dp_replicate == replicas
+    assert TrialSpec.model_validate_json(point.spec.model_dump_json()).layout == point.spec.layout, "as ranks see it"
+    told = revision_fields(point.spec, None)
+    assert (point.point_id == former_id, told.get("former_match_id", former_id)) == (replicas == 2, former_id)
+    assert told.get("revision") == (None if replicas == 2 else "hsdp 2")
+
+
+def test_hsdp_follows_the_ranks_that_the_scheduler_was_asked_for():
+    base = {**SYNTHETIC, "workload": "gpt_neox", "parallelism": "hsdp", "world_size": 8}
+    machine = Machine(cores=64, cuda_devices=0, nodes=4, ranks_per_node=2)
+    assert plan(base, machine).points[0].spec.layout.dp_replicate == 4
+    asked = {**base, "nodes": 4}
+    assert plan(asked, Machine(cores=64, cuda_devices=0, nodes=4)).points[0].spec.layout.dp_replicate == 4

@@ -9,7 +9,7 @@ import pytest
 from benchsuite.contract.errors import UserError
 from benchsuite.launch.launcher import TooFewNodes
 from benchsuite.launch.link import Link
-from benchsuite.launch.placement import Agent, about_nodes, shares
+from benchsuite.launch.placement import Agent, about_nodes, cores_per_rank, shares
 from tests.helpers.made import made_spec
 
 LINK = Link(socket.socketpair()[0])
@@ -55,6 +55,16 @@ def test_tasks_that_share_a_node_take_its_ranks_in_turn() -> None:
         ("b", 3, 1, 1, 1),
     ]
     assert [share[0] for share in placed(2, agents("b", "a"), ranks_per_node=1)] == ["b", "a"], "in the tasks' order"
+
+
+def test_the_cores_of_a_node_are_shared_by_its_ranks() -> None:
+    """By those of all its agents, which may have the same cores or their own."""
+    spec = made_spec(world_size=6, parallelism="ddp")
+    assert cores_per_rank(shares(spec, agents("a", "b", cores=12), 4)) == {"a": 3.0, "b": 6.0}
+    assert cores_per_rank(shares(spec, agents("a", "a", "b", cores=12), 4)) == {"a": 3.0, "b": 6.0}
+    first, second, third = agents("a", "a", "b", cores=12)
+    apart = [first, replace(second, cpus=tuple(range(12, 24))), third]
+    assert cores_per_rank(shares(spec, apart, 4)) == {"a": 6.0, "b": 6.0}
 
 
 def test_devices() -> None:

@@ -25,10 +25,13 @@ from benchsuite.launch.rendezvous import (
     _proven,
     answer,
     interface_of,
+    interfaces_in,
     is_meant,
+    networks,
     own_addresses,
     proof,
     read_invitation,
+    shared_networks,
     write_invitation,
 )
 
@@ -317,6 +320,30 @@ def test_own_addresses_end_with_the_loopback(monkeypatch: pytest.MonkeyPatch) ->
     assert interface_of("127.0.0.1") == "lo" and interface_of("192.0.2.7") is None
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     assert own_addresses()[-1] == "127.0.0.1"
+
+
+TEN, ELEVEN, BRIDGE = "10.0.0.0/24", "11.0.0.0/24", "172.17.0.0/16"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shared"),
+    [
+        ([{"10.0.0.1": TEN}, {"10.0.0.2": TEN}], [TEN]),
+        ([{"10.0.0.1": TEN, "11.0.0.1": ELEVEN}, {"10.0.0.2": TEN, "11.0.0.2": ELEVEN}], [TEN, ELEVEN]),
+        ([{"10.0.0.1": TEN, "172.17.0.1": BRIDGE}, {"10.0.0.2": TEN, "172.17.0.1": BRIDGE}], [TEN]),
+        ([{"10.0.0.1": TEN}, {"10.0.0.2": TEN, "11.0.0.2": ELEVEN}], []),
+        ([{"10.0.0.1": TEN}, {"10.0.1.1": "10.0.1.0/24"}], []),
+        ([{"10.0.0.1": TEN}, {"10.0.0.1": TEN}], []),
+    ],
+    ids=["one", "two", "bridges", "of one node alone", "by routes", "one machine"],
+)
+def test_all_networks_that_nodes_share_or_none(nodes: list[dict[str, str]], shared: list[str]) -> None:
+    assert shared_networks(nodes) == shared
+
+
+def test_a_nodes_networks() -> None:
+    assert interfaces_in(["127.0.0.0/8"]) == ["lo"] and interfaces_in([]) == []
+    assert not any(address.startswith("127.") for address in networks())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.launch.agents import AgentConfig, AgentLauncher
-from benchsuite.launch.allocation import Allocation
+from benchsuite.launch.allocation import RANKS_VARIABLE, Allocation
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.launch.starters import LocalLauncher, mpiexec_command, srun_command
 from tests.helpers.launchers import spec
@@ -87,6 +87,14 @@ class TestTasksOfAJob:
             launcher = load_launcher(name)
             assert isinstance(launcher, AgentLauncher)
             assert launcher.agent_config.name == starter and launcher.agent_config.task is not None
+
+    def test_a_jobs_script_says_how_many_ranks_the_node_of_one_task_takes(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for variable, value in (STEP | {RANKS_VARIABLE: "4"}).items():
+            monkeypatch.setenv(variable, value)
+        launcher = load_launcher("auto")
+        assert isinstance(launcher, AgentLauncher) and launcher.agent_config.ranks_per_node == 4
 
     def test_one_task_is_a_process_as_any(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for variable, value in (STEP | {"SLURM_STEP_NUM_TASKS": "1"}).items():

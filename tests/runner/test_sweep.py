@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from benchsuite.analysis.record_builder import Attempt
+from benchsuite.contract.emulated_devices import NO_MODEL
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.outcome import Outcome, RankExit
 from benchsuite.contract.rank_samples import Progress, RankSamples
@@ -19,7 +20,9 @@ from benchsuite.launch.launcher import CannotStart
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
+from benchsuite.runner.ceilings import without_model
 from benchsuite.runner.claims import Claims
+from benchsuite.storage.create.convert import Wanted, generate_dataset
 from tests.helpers.made import CEILING, made_block, made_result
 from tests.results.made import made_record
 
@@ -81,6 +84,36 @@ def run(plan: Plan, store: ResultsStore, launcher: Rehearsal, session: str = "de
     todo = sweeping.unclaimed(plan, store, session, frozenset(retry.split(",")), claims).todo
     ran = sweeping.run(plan, todo, store, launcher, session, Silence(), claims)
     return [record.trial_id for record in ran.records]
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("images")
+    generate_dataset(root / "files", Wanted("resnet50", "tiny", "files"), 32)
+    return root
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"cpu_binding": "device"},
+        {"cpu_binding": "none"},
+        {"precision": "bf16", "channels_last": True, "cudnn_benchmark": True},
+        {"measure": {"steps": 8, "profile": "nvtx"}},
+        {"parallelism": "fsdp", "world_size": 4},
+    ],
+)
+def test_every_cuda_point_has_a_trial_without_its_model(images: Path, asked: dict[str, Any]):
+    """Planned for devices that are told: this machine needs none."""
+    read = {"root": str(images), "num_workers": 1, "prefetch_factor": 1, "cache": "warm"}
+    base = {"workload": "resnet50", "variant": "tiny", "device": "cuda", "batch_size": 2, "data": read}
+    base |= {"measure": {"steps": 8}, **asked}
+    machine = Machine(cores=16, cuda_devices=8)
+    (point,) = expand(parse_sweep({"name": "s", "base": base}), machine).points
+    alone = without_model(point, machine)
+    assert alone is not None, "loader-only rate and storage ceiling would be missing"
+    assert (alone.spec.device, alone.spec.ranks, alone.spec.data) == (NO_MODEL, point.spec.ranks, point.spec.data)
 
 
 @pytest.fixture

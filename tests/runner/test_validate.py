@@ -58,6 +58,25 @@ def test_a_layout_of_512_ranks_is_counted_and_mapped(trial: Any) -> None:
     assert "a rank holds" in out and "reduce_scatter" in out
 
 
+@pytest.mark.parametrize("asked", [("nodes=2", "ranks_per_node=4"), ("nodes=2", "world_size=8")])
+def test_nodes_need_not_be_here(trial: Any, asked: tuple[str, ...]) -> None:
+    options = [word for value in ("parallelism={tp: 2, zero: 3}", "device=cuda", *asked) for word in ("-o", value)]
+    code, out, err = trial("--validate", *options)
+    assert code == 0, err
+    assert out.splitlines()[2:4] == [
+        "node 0: tp0 dp0 | tp1 dp0 | tp0 dp1 | tp1 dp1",
+        "node 1: tp0 dp2 | tp1 dp2 | tp0 dp3 | tp1 dp3",
+    ]
+
+
+def test_hsdp_is_counted_with_a_replica_on_each_node_of_the_map(trial: Any) -> None:
+    code, out, _ = trial("--validate", "--format", "json", "-o", "parallelism=hsdp", "-o", "world_size=32")
+    found = json.loads(out)
+    assert (code, len(found["rank_map"]), found["spec"]["nodes"]) == (0, 4, 4)
+    weights = found["account"]["weights_bytes"]
+    assert weights == pytest.approx(4 * 216_448 / 8, rel=0.2), "sharded over the eight ranks of a node"
+
+
 def test_as_json(trial: Any) -> None:
     code, out, _ = trial("--validate", "--format", "json", "-o", "parallelism=fsdp", "-o", "world_size=4")
     found = json.loads(out)

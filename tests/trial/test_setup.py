@@ -5,6 +5,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch.distributed as dist
@@ -12,13 +13,13 @@ import torch.distributed as dist
 from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.launch.starters import LocalLauncher
-from benchsuite.trial import io_observer, setup
-from benchsuite.trial.setup import PATIENCE, bind, join, limit_waits, patience_s, rendezvous_of
+from benchsuite.trial import io_observer, rank, setup
+from benchsuite.trial.setup import bind, join, limit_waits, patience_s, rendezvous_of
 from tests.helpers.made import made_spec
 
 
-def me(launched_s: float = 0.0) -> RankIdentity:
-    return RankIdentity(1, 2, 1, Path("."), launched_s, device_index=1)
+def me(launched_s: float = 0.0, **more: float) -> RankIdentity:
+    return RankIdentity(1, 2, 1, Path("."), launched_s, device_index=1, **more)
 
 
 class TestBinding:
@@ -33,19 +34,39 @@ class TestBinding:
         return mine
 
     def test_a_rank_keeps_to_cores_near_its_device_that_it_may_use(self, two_devices: list[set[int]]) -> None:
-        assert bind(made_spec(device="cuda", cpu_binding="device"), me()) == "1"
+        assert bind(made_spec(device="cuda", cpu_binding="device"), me(cores_per_rank=1.0)) == "1"
         assert two_devices == [{1}]
+
+    @pytest.mark.parametrize("more", [{"cores_per_rank": 2.0}, {}])
+    def test_a_rank_is_not_bound_to_less_than_its_share_of_the_cores(
+        self, two_devices: list[set[int]], more: dict[str, float]
+    ) -> None:
+        """One rank of a node with two sockets would lose the cores of one of them."""
+        assert bind(made_spec(device="cuda", cpu_binding="device"), me(**more)) is None and two_devices == []
 
     @pytest.mark.parametrize("changes", [{"device": "cuda", "cpu_binding": "none"}, {"device": "cpu"}])
     def test_others_stay_as_they_are(self, two_devices: list[set[int]], changes: dict[str, str]) -> None:
-        assert bind(made_spec(**changes), me()) is None and two_devices == []
+        assert bind(made_spec(**changes), me(cores_per_rank=1.0)) is None and two_devices == []
 
 
-def test_ranks_wait_for_less_than_a_trial_may_take() -> None:
-    spec = made_spec(measure={"timeout_s": 100.0})
-    waits_s = patience_s(spec, me(time.perf_counter() - 20))
-    assert waits_s == pytest.approx(80 * PATIENCE, abs=1)
-    assert patience_s(spec, me(time.perf_counter() - 200)) == setup.MIN_PATIENCE_S
+@pytest.mark.parametrize(("left_s", "waits_s"), [(900, 450), (180, 90), (150, 60), (120, 30), (80, 30), (40, 20)])
+def test_ranks_wait_for_less_than_a_trial_may_take(
+    monkeypatch: pytest.MonkeyPatch, left_s: float, waits_s: float
+) -> None:
+    """At least 90 s less, where there are two minutes: NCCL's watchdog then says who was missing."""
+    monkeypatch.setattr(time, "perf_counter", lambda: 20.0)
+    assert patience_s(made_spec(measure={"timeout_s": left_s + 20.0}), me(0.0)) == waits_s
+    assert patience_s(made_spec(measure={"timeout_s": 10.0}), me(0.0)) == setup.MIN_PATIENCE_S
+
+
+def test_that_wait_becomes_shorter_as_a_trial_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run of steps sets it anew."""
+    waits: list[timedelta] = []
+    monkeypatch.setattr(rank, "limit_waits", waits.append)
+    for now_s in (20.0, 320.0):
+        monkeypatch.setattr(time, "perf_counter", lambda now_s=now_s: now_s)
+        rank._begin(SimpleNamespace(begin=lambda: dict), made_spec(measure={"timeout_s": 420.0}), me(0.0))  # type: ignore[arg-type]
+    assert [each.total_seconds() for each in waits] == [200.0, 30.0]
 
 
 def late(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, _keep: list[object]) -> RankSamples:

@@ -27,6 +27,15 @@ def test_names_stand_for_degrees(name: str, ranks: int, expected: Layout) -> Non
 
 
 @pytest.mark.parametrize(
+    ("ranks", "ranks_per_node", "replicas"),
+    [(4, None, 2), (8, 8, 2), (16, 8, 2), (32, 8, 4), (12, 4, 3), (4, 1, 2), (18, 8, 2), (2, 2, 2)],
+)
+def test_hsdp_has_a_replica_on_each_node(ranks: int, ranks_per_node: int | None, replicas: int) -> None:
+    """On one node two, and where nodes have one rank each, or not all as many, two as well."""
+    assert layout_of("hsdp", ranks, ranks_per_node).dp_replicate == replicas
+
+
+@pytest.mark.parametrize(
     ("degrees", "ranks", "dp", "name"),
     [
         ({"tp": 2}, 8, 4, "tp2 dp4"),

@@ -27,10 +27,12 @@ set -u
 export BENCHSUITE_STORE=/scratch/store
 cd /w
 
+for name in "${!SLURM_CPU_BIND@}" "${!SLURM_GPU_BIND@}" "${!SLURM_GPUS_PER_TASK@}" "${!SLURM_MEM_PER_@}" "${!SLURM_NTASKS_PER_GPU@}" "${!SLURM_TRES_PER_TASK@}"; do unset "$name"; done
+export BENCHSUITE_JOB_RANKS_PER_NODE=4
 sweep="" signalled="" cancelled="" missed=""
 trap 'signalled=yes; kill -s USR1 "$sweep" 2>/dev/null || missed=USR1' USR1
-trap 'signalled=yes cancelled=yes; kill -s TERM "$sweep" 2>/dev/null || missed=TERM' TERM
-apptainer exec --nv '/images/bench suite.sif' benchsuite sweep /w/mine.yaml &
+trap 'signalled=yes cancelled=yes; kill -s USR1 "$sweep" 2>/dev/null || missed=USR1' TERM
+srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task=32 --gpus-per-node=4 --gpu-bind=none --mem=0 --cpu-bind=none --mpi=none --export=ALL --overlap --quiet --no-kill --kill-on-bad-exit=0 apptainer exec --nv '/images/bench suite.sif' benchsuite sweep /w/mine.yaml &
 sweep=$!
 if [ -n "$missed" ]; then kill -s "$missed" "$sweep" 2>/dev/null || true; fi # it came before the number
 while :; do
