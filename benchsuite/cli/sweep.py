@@ -202,7 +202,7 @@ def demo(
     if not is_dataset(folder / "files"):
         data.generate(folder / "files", data.asked("resnet50", "tiny", "files", []), samples, 0, "jpeg")
     if not is_dataset(folder / "webdataset"):
-        data.convert(folder / "files", folder / "webdataset", data.asked("resnet50", "tiny", "webdataset", []), None)
+        data.convert(folder / "files", folder / "webdataset", data.asked("resnet50", "tiny", "webdataset", []))
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
     value["base"]["data"]["root"] = str(folder)
@@ -275,10 +275,14 @@ def _convert(path: Path, folder: Path, kind: str, formats: list[str], guessed: b
         DatasetError: it cannot be converted; with what the data were taken for where that was guessed.
     """
     from benchsuite.cli import data
+    from benchsuite.storage.sources import ReadOptions
+    from benchsuite.storage.sources.labels import NO_FIELD
 
     was_there = folder.exists()
     try:
-        data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, most=MAX_SAMPLES[kind])
+        # Which class an image has changes no time, so unclear labels are no reason to stop.
+        read = ReadOptions(label_field=NO_FIELD if kind == "image" and not is_dataset(path) else None)
+        data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, read, MAX_SAMPLES[kind])
     except DatasetError as error:
         if guessed and kind == "tokens" and not is_dataset(path):
             looked = f"no images (.jpg, .jpeg, .png) were found in {path}, so it was taken for text"

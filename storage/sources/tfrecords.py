@@ -62,7 +62,7 @@ def _samples(paths: list[Path], request: Request, make: Make) -> Iterator[Sample
         found = features_of(payload, where)
         return make(keys.take(sample_key(_key(found, where)) or f"{row:08d}", where), found, where, path)
 
-    return whole(partial(sample, *record) for record in _records(paths))
+    return whole((partial(sample, *record) for record in _records(paths)), request.skips)
 
 
 def _key(found: Features, where: str) -> str:
