@@ -292,6 +292,7 @@ def run_command(arguments: list[str]) -> int:
     """Run the command line and return its exit code; a user's mistakes print a line each."""
     try:
         _refuse_urls(arguments)
+        _refuse_bytes(arguments)
         result: Any = app(arguments, standalone_mode=False, obj=tuple(arguments))
     except _ClickError as error:
         return _usage_error(error)
@@ -322,6 +323,23 @@ def _refuse_urls(arguments: list[str]) -> None:
                 (data_root if word in buckets else local_path)(word)
         except ValueError as error:
             raise UserError(str(error)) from error
+
+
+def _refuse_bytes(arguments: list[str]) -> None:
+    """Refuse names of bytes that are no UTF-8: records, sweeps, scripts and pages are text. Only `data` takes them.
+
+    Raises:
+        UserError: the first one.
+    """
+    if arguments[:1] == ["data"]:
+        return
+    for word in [*arguments, os.environ.get(STORE_VARIABLE, "")]:
+        if not word.isascii() and word != word.encode(errors="replace").decode():
+            from benchsuite.contract.errors import UserError
+
+            raise UserError(
+                f"{os.fsencode(word)!r}: not UTF-8, as what is written of it must be; rename it, or link to it"
+            )
 
 
 def _users_mistakes(error: Exception) -> list[str]:

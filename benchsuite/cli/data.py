@@ -13,7 +13,7 @@ from benchsuite.cli.common import GROUP, Plain, tell
 from benchsuite.contract.console import OnProgress, progress_bar
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import echo
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, typed
 from benchsuite.storage.create import convert as making
 from benchsuite.storage.create.convert import SKIPPED
 from benchsuite.storage.create.parts import Part, generate_part
@@ -415,7 +415,7 @@ def convert_all(
     for name in formats:
         if is_dataset(target / name):
             changed = _changed_since(source, target / name)
-            stale = f"; {source} is newer: remove {target / name} to convert it anew" if changed else ""
+            stale = f"; {source} is newer: remove {typed(target / name)} to convert it anew" if changed else ""
             echo(f"{target / name}: there already, kept{stale}", err=True)
         elif name == formats[0]:
             convert(source, first, wanted[name], read, most)

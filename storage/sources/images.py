@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import simplejpeg
 
@@ -163,8 +164,8 @@ def _refuse_no_classes(path: Path, files: list[_File], classes: Classes) -> None
     if classes.depth and len(classes.numbers) > 1:
         above = "/".join(files[0].name.split("/")[: classes.depth])
         what = f"all images lie in {above}/, whose folders are the classes"
-        raise DatasetError(f"{path}: {what}: give {path / above}")
-    refuse_parts(classes, path, f"give one, as {path / next(iter(classes.numbers), '')}")
+        raise DatasetError(f"{path}: {what}: give {quote(str(path / above))}")
+    refuse_parts(classes, path, f"give one, as {quote(str(path / next(iter(classes.numbers), '')))}")
 
 
 def _file_sample(file: _File, labels: Labels, keys: Keys) -> Sample:
