@@ -345,10 +345,12 @@ def _say(target: Path, manifest: Manifest) -> None:
         echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
     if manifest.num_classes == 1:
         echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
-    if hidden := manifest.created.get("hidden_files"):
-        echo(f"note: {hidden} hidden or system files (.name, __MACOSX, Thumbs.db, backups) are left out", err=True)
-    if skipped := manifest.created.get("skipped_samples"):
-        echo(f"note: {skipped} samples could not be read and are left out; {target / SKIPPED} says why", err=True)
+    if num_hidden := int(manifest.created.get("hidden_files") or 0):
+        what = "files (.name, __MACOSX, Thumbs.db, backups) are" if num_hidden > 1 else "file is"
+        echo(f"note: {num_hidden:,} hidden or system {what} left out", err=True)
+    if num_skipped := int(manifest.created.get("skipped_samples") or 0):
+        what = "samples could not be read and are" if num_skipped > 1 else "sample could not be read and is"
+        echo(f"note: {num_skipped:,} {what} left out; {target / SKIPPED} says why", err=True)
     dropped = manifest.created.get("dropped_tokens")
     if dropped:
         echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)

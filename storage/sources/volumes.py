@@ -298,7 +298,7 @@ def _open_nifti(
 def _nifti_volume_bytes(path: Path) -> int:
     """Bytes of a volume by its header; one that is damaged counts as none. Reading it will tell."""
     with suppress(DatasetError):
-        return math.prod(_nifti(path).shape) * BYTES_PER_VOXEL
+        return int(math.prod(_nifti(path).shape)) * BYTES_PER_VOXEL
     return 0
 
 

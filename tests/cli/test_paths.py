@@ -88,6 +88,21 @@ def test_bytes_that_are_no_utf_8_are_one_line(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "words", [("sweep", "demo", "--dry-run"), ("submit", "slurm", "demo"), ("nightly", "init", "n")]
+)
+def test_a_folder_of_such_a_name_is_one_line(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+):
+    folder = tmp_path / NO_UTF_8
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    code, out, err = run_cli(*words)
+    assert (code, out) == (2, "")
+    assert err.endswith("/c\\xffd': not UTF-8, as what is written of it must be; start in another folder\n")
+    assert run_cli("report", "--help")[0] == run_cli("list", "formats")[0] == 0
+
+
 @pytest.mark.parametrize("key", ["data.root", "data.staging_dir"])
 def test_bytes_that_are_no_utf_8_in_an_override_are_one_line(run_cli: Any, key: str):
     code, _, err = run_cli("sweep", "demo", "-o", f"{key}=/{NO_UTF_8}", "--dry-run")
