@@ -50,6 +50,18 @@ def refuse_parts(classes: Classes, where: object, remedy: str) -> None:
         raise DatasetError(f"{where}: {', '.join(names)} are parts of a dataset, not classes: {remedy}")
 
 
+def refuse_flat(folders: Collection[str], where: object) -> None:
+    """Refuse images in no folder beside others in folders: of which class are they?
+
+    Raises:
+        DatasetError: there are such.
+    """
+    above = [folder for folder in folders if not _parts(folder)]
+    if above and len(above) < len(folders):
+        other = min({*folders} - {*above})
+        raise DatasetError(f"{where}: images both in no folder and in folders ({other}/)")
+
+
 def without_images(folders: Collection[str], with_images: Iterable[str]) -> list[str]:
     """The folders in which, and below which, there is no image; hidden ones are not meant."""
     filled = {above for folder in with_images for above in accumulate(_parts(folder), "{}/{}".format)}

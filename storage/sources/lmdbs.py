@@ -13,7 +13,7 @@ from benchsuite.storage.dataset.fields import is_image
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.lmdb import DATA, environment
-from benchsuite.storage.sources.classes import classes_of, refuse_parts
+from benchsuite.storage.sources.classes import classes_of, refuse_flat, refuse_parts
 from benchsuite.storage.sources.hidden import in_hidden
 from benchsuite.storage.sources.images import image_sample
 from benchsuite.storage.sources.labels import Labels, refuse_unread
@@ -78,6 +78,7 @@ def open_images(paths: list[Path], request: Request) -> Source:
     if not count:
         raise nothing(request.path, request.kind, "entries in the LMDB file")
     classes, keys = classes_of(folders), Keys("entry")
+    refuse_flat(folders, path)
     refuse_parts(classes, path, "store each by itself")
     beside = [found.name for found in entries(request.path)] if request.path.is_dir() else []
     refuse_unread(path, beside, Labels(classes, field=request.options.label_field))

@@ -3,9 +3,10 @@
 Nothing is unpacked to disk. Only regular files are read; links, devices and names that lead out are refused.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path, PurePosixPath
 from tarfile import BLOCKSIZE
 
@@ -13,10 +14,18 @@ from benchsuite.storage.dataset.opened import LocalFile
 from benchsuite.storage.dataset.sample import Sample, fresh
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tar import IMAGE_EXTENSIONS, places, whole_tar
-from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts, without_images
+from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_flat, refuse_parts, without_images
 from benchsuite.storage.sources.hidden import in_hidden
 from benchsuite.storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
-from benchsuite.storage.sources.labels import BESIDE, FOLDER, Labels, may_hold_labels, refuse_unread, settled
+from benchsuite.storage.sources.labels import (
+    BESIDE,
+    FOLDER,
+    MAX_LOOKED_AT,
+    Labels,
+    may_hold_labels,
+    refuse_unread,
+    settled,
+)
 from benchsuite.storage.sources.skips import Skips
 from benchsuite.storage.sources.source import (
     Keys,
@@ -56,13 +65,20 @@ class _Found:
     """Folders with images."""
     folders: dict[str, Path] = field(default_factory=dict)
     """Folders that are members, with the tar of each."""
+    mixed: set[Path] = field(default_factory=set)
+    """Tars in which members of other samples lie between those of one."""
+    first: list[tuple[Path, str, Members]] = field(default_factory=list)
+    """The first samples that have something beside their images."""
     num_hidden: int = 0
     unread: list[str] = field(default_factory=list)
     """The first members that may hold labels and are not read."""
 
 
 def _members(path: Path, file: LocalFile, all_of: _Found) -> Iterator[tuple[str, str, Extent]]:
-    """The files of a tar by key and extension. Hidden ones are counted and passed over, folders noted."""
+    """The files of a tar that are wanted or may hold labels, by key and extension in small letters.
+
+    Hidden ones are counted and passed over, folders noted.
+    """
     end, num_bytes = 0, file_size(path)
     with whole_tar(path):
         for place in places(file, folders=True):
@@ -77,7 +93,10 @@ def _members(path: Path, file: LocalFile, all_of: _Found) -> Iterator[tuple[str,
             elif in_hidden(name):
                 all_of.num_hidden += 1
             else:
-                yield folder + slash + stem, extension, (place.offset, place.size)
+                lower = extension.lower()
+                is_wanted = lower in _WANTED or f".{lower.rpartition('.')[2]}" in _ANY_IMAGE
+                if is_wanted or may_hold_labels(name):
+                    yield folder + slash + stem, lower, (place.offset, place.size)
         _check_end(path, file, end)
 
 
@@ -93,13 +112,13 @@ def _check_end(path: Path, file: LocalFile, end: int) -> None:
 
 
 def _groups(
-    path: Path, file: LocalFile, all_of: _Found, tell: Callable[[DatasetError], None]
+    path: Path, file: LocalFile, all_of: _Found, tell: Callable[[DatasetError], None], in_order: bool = False
 ) -> Iterator[tuple[str, Members]]:
     """The samples of a tar in the order of their first members, wherever the others lie.
 
     Other files, as notes, are passed over, and half samples, of which `tell` is told.
     """
-    for key, found in _by_key(path, file, all_of).items():
+    for key, found in (_in_order if in_order else _by_key)(path, file, all_of):
         try:
             if _is_sample(path, key, found):
                 yield key, found
@@ -110,18 +129,26 @@ def _groups(
         all_of.unread += [name for name in names if len(all_of.unread) < MAX_UNREAD and may_hold_labels(name)]
 
 
-def _by_key(path: Path, file: LocalFile, all_of: _Found) -> dict[str, Members]:
+def _by_key(path: Path, file: LocalFile, all_of: _Found) -> Iterable[tuple[str, Members]]:
     """The members that are wanted, and those that may hold labels, by the key of their sample."""
     groups: dict[str, Members] = {}
-    for key, named, extent in _members(path, file, all_of):
-        extension = named.lower()
-        is_wanted = extension in _WANTED or f".{extension.rpartition('.')[2]}" in _ANY_IMAGE
-        if is_wanted or may_hold_labels(f"{key}.{named}"):
-            found = groups.setdefault(key, {})
-            if extension in found:
-                raise DatasetError(f"{path}: sample {key!r} has two members .{extension}")
-            found[extension] = extent
-    return groups
+    last = ""
+    for key, extension, extent in _members(path, file, all_of):
+        is_new = key not in groups
+        found = groups.setdefault(key, {})
+        if extension in found:
+            raise DatasetError(f"{path}: sample {key!r} has two members .{extension}")
+        found[extension] = extent
+        if key != last and not is_new:
+            all_of.mixed.add(path)
+        last = key
+    return groups.items()
+
+
+def _in_order(path: Path, file: LocalFile, all_of: _Found) -> Iterator[tuple[str, Members]]:
+    """The same of a tar that is known not to be mixed: content is read as headers are, in one go through the file."""
+    for key, run in groupby(_members(path, file, all_of), lambda member: member[0]):
+        yield key, {extension: extent for _, extension, extent in run}
 
 
 def _is_sample(path: Path, key: str, found: Mapping[str, Extent]) -> bool:
@@ -158,6 +185,8 @@ def _count(paths: list[Path], skips: Skips | None) -> tuple[int, _Found]:
                 all_of.num_with_cls += "cls" in found
                 all_of.without_cls = all_of.without_cls or ("" if "cls" in found else f"{path}: sample {name!r}")
                 all_of.filled.add(name.rpartition("/")[0])
+                if len(all_of.first) < MAX_LOOKED_AT and not found.keys().isdisjoint(BESIDE):
+                    all_of.first.append((path, name, found))
         count += len(own)
         all_of.keys_repeat = all_of.keys_repeat or not all_of.keys.isdisjoint(own)
         all_of.keys |= own
@@ -184,28 +213,30 @@ def open_images(paths: list[Path], request: Request) -> Source:
     if not count:
         raise nothing(request.path, "image", f".{', .'.join(IMAGE_EXTENSIONS)} members in .tar")
     labels = Labels(classes_of(all_of.filled), all_of.num_with_cls > 0, request.options.label_field)
-    labels = settled(labels, _beside_images(paths), request.skips is not None)
+    labels = settled(labels, _beside_images(all_of.first), request.skips is not None)
     if labels.origin == FOLDER:
         labels = replace(labels, folders=_folder_classes(request.path, all_of.folders, all_of.filled))
         refuse_unread(request.path, [*all_of.unread, *_names_beside(request.path, paths)], labels)
     keys = Keys()
-    makers = (partial(_image_of, *group, labels, keys, all_of.keys_repeat) for group in _all_groups(paths))
+    makers = (
+        partial(_image_of, *group, labels, keys, all_of.keys_repeat) for group in _all_groups(paths, all_of.mixed)
+    )
     notes: dict[str, str | int | float | None] = {"hidden_files": all_of.num_hidden}
     return Source(count, total_size(paths), whole(makers, request.skips), notes=notes)
 
 
-def _all_groups(paths: list[Path]) -> Iterator[tuple[Path, LocalFile, str, Members]]:
+def _all_groups(paths: list[Path], mixed: set[Path]) -> Iterator[tuple[Path, LocalFile, str, Members]]:
     """The samples of all tars, each to be read before the next one is drawn. `_count` has told of half ones."""
     for path in paths:
         with LocalFile(path) as file:
-            for name, found in _groups(path, file, _Found(), lambda error: None):
+            for name, found in _groups(path, file, _Found(), lambda error: None, path not in mixed):
                 yield path, file, name, found
 
 
-def _beside_images(paths: list[Path]) -> Iterator[tuple[str, dict[str, bytes], str]]:
-    """What lies beside images, of those that have anything: name, contents by extension, and where."""
-    for path, file, name, found in _all_groups(paths):
-        if any(extension in found for extension in BESIDE):
+def _beside_images(first: list[tuple[Path, str, Members]]) -> Iterator[tuple[str, dict[str, bytes], str]]:
+    """What lies beside images: their names, contents by extension, and where."""
+    for path, name, found in first:
+        with LocalFile(path) as file:
             yield name, _contents(file, found), f"{path}: sample {name!r}"
 
 
@@ -235,6 +266,7 @@ def _folder_classes(source: Path, folders: dict[str, Path], filled: set[str]) ->
     lost = [name for name in empty if name.count("/") >= classes.depth]
     if classes_of(filled).numbers and lost:
         raise DatasetError(f"{folders[lost[0]]}: {lost[0]}/: {NO_IMAGES}")
+    refuse_flat(filled, source)
     refuse_parts(classes, source, "pack each by itself")
     return classes
 
