@@ -2,7 +2,6 @@
 
 import math
 import os
-import shlex
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
 from benchsuite.launch.launcher import check_name
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.durations import Durations, cost, durations_of
 from benchsuite.runner.durations import in_words as time_in_words
@@ -92,7 +91,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         _write(job, text)
         command = _command(scheduler, job)
         if request.dry_run:
-            echo(*text.splitlines(), f"submit it: {shlex.join(command)}", err=True)
+            echo(*text.splitlines(), f"submit it: {typed(*command)}", err=True)
         echo(f"written: {job.script}" if request.dry_run else _submitted(command, job))
     return OK
 

@@ -24,6 +24,8 @@ TAKE_BUCKETS = (("data",), ("probe", "storage"), ("probe", "checkpoint"))
 """Verbs whose arguments may be buckets."""
 PATH_OPTIONS = ("--to", "--tokenizer", "--store")
 """Their options that take paths of this machine."""
+TAKE_BYTES = ("data", "list", "schema")
+"""Verbs that take names of any bytes: datasets may lie below them."""
 Command = Any
 """click's, of which typer exports no class."""
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -292,6 +294,7 @@ def run_command(arguments: list[str]) -> int:
     """Run the command line and return its exit code; a user's mistakes print a line each."""
     try:
         _refuse_urls(arguments)
+        _refuse_bytes(arguments)
         result: Any = app(arguments, standalone_mode=False, obj=tuple(arguments))
     except _ClickError as error:
         return _usage_error(error)
@@ -322,6 +325,32 @@ def _refuse_urls(arguments: list[str]) -> None:
                 (data_root if word in buckets else local_path)(word)
         except ValueError as error:
             raise UserError(str(error)) from error
+
+
+def _refuse_bytes(arguments: list[str]) -> None:
+    """Refuse names of bytes that are no UTF-8, the folder's among them: records, scripts and pages are text.
+
+    Raises:
+        UserError: the first one.
+    """
+    if not arguments or arguments[0] in TAKE_BYTES:
+        return
+    only_asks = arguments[0].startswith("-") or not {*HELP["help_option_names"]}.isdisjoint(arguments)
+    folder = "" if only_asks else _folder()
+    for word in [*arguments, os.environ.get(STORE_VARIABLE, ""), folder]:
+        if not word.isascii() and word != word.encode(errors="replace").decode():
+            from benchsuite.contract.errors import UserError
+
+            remedy = "start in another folder" if word is folder else "rename it, or link to it"
+            raise UserError(f"{os.fsencode(word)!r}: not UTF-8, as what is written of it must be; {remedy}")
+
+
+def _folder() -> str:
+    """The current folder; empty where it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def _users_mistakes(error: Exception) -> list[str]:

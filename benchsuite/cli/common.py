@@ -1,7 +1,6 @@
 """What several verbs share: options, and the lines that tell what a reading of a store passed over."""
 
 import json
-import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +11,7 @@ from benchsuite.contract.exit_codes import STORE_VARIABLE
 from benchsuite.contract.terminal import PlainFormat, TableFormat, document, echo
 from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.contract.version import VERSION
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.store import ResultsStore
 
 GROUP: dict[str, Any] = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None}
@@ -64,4 +63,4 @@ def warn_of_damage(store: ResultsStore) -> None:
 
 def drawn_by(*words: str) -> str:
     """What a figure's metadata tell: the product's version and the command that draws it again."""
-    return f"drawn by benchsuite {VERSION}: {shlex.join(['benchsuite', *words])}"
+    return f"drawn by benchsuite {VERSION}: {typed('benchsuite', *words)}"

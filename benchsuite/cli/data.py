@@ -13,8 +13,9 @@ from benchsuite.cli.common import GROUP, Plain, tell
 from benchsuite.contract.console import OnProgress, progress_bar
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import echo
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, typed
 from benchsuite.storage.create import convert as making
+from benchsuite.storage.create.convert import SKIPPED
 from benchsuite.storage.create.parts import Part, generate_part
 from benchsuite.storage.dataset.manifest import (
     MANIFEST,
@@ -30,6 +31,9 @@ from benchsuite.storage.dataset.shards import shards
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.dataset.verify import same_samples, verify_dataset
 from benchsuite.storage.objects.path import ObjectPath, path_of
+from benchsuite.storage.sources import AS_IT_IS, ReadOptions
+from benchsuite.storage.sources.labels import FIELDS
+from benchsuite.storage.sources.skips import MaxErrors, max_errors
 from benchsuite.storage.staging import stage as staging
 from benchsuite.storage.staging.stage import MARK, Staged, copy_name, node_local_folder
 from benchsuite.workloads.facts import FACTS, Facts
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from benchsuite.workloads.workload import Workload
 
 ALL, AUTO = "all", "auto"
+DEFAULT_MAX_ERRORS = "1%"
 NEW = "The new dataset's folder, or s3://bucket/prefix."
 _REMOVED = {True: "removed", False: "nothing there to remove"}
 data_app = typer.Typer(help="Make, convert and check datasets.", **GROUP)
@@ -157,16 +162,52 @@ def data_convert(
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", help="A tokenizer.json for text; default: its bytes.")
     ] = None,
+    label_field: Annotated[
+        str | None,
+        typer.Option(
+            "--label-field",
+            metavar="NAME",
+            help="Which field of the .json beside each image is its class; none: no file beside an image holds one. "
+            f"Default: {', '.join(FIELDS)}.",
+        ),
+    ] = None,
+    on_error: Annotated[
+        Literal["stop", "skip"],
+        typer.Option("--on-error", help=f"Samples that cannot be read: stop, or skip and list them in {SKIPPED}."),
+    ] = "stop",
+    errors: Annotated[
+        str | None,
+        typer.Option(
+            "--max-errors", metavar="N|N%", help=f"With skip: how many may be left out; default: {DEFAULT_MAX_ERRORS}."
+        ),
+    ] = None,
 ) -> None:
     """Convert into a format; the samples' content is stored as it came."""
+    read = ReadOptions(str(tokenizer) if tokenizer else None, label_field, _max_errors(on_error, errors))
     several = _formats_for(workload) if format == ALL else [name.strip() for name in format.split(",")]
     if format == ALL or len(several) > 1:
         if options:
             raise UserError(f"-o {options[0]} with --format {format}: goes with one format")
-        convert_all(source, target, workload, variant, several, tokenizer)
+        convert_all(source, target, workload, variant, several, read)
         return
     wanted = asked(workload, variant, format, options or [])
-    convert(source, target, wanted, tokenizer)
+    convert(source, target, wanted, read)
+
+
+def _max_errors(on_error: str, text: str | None) -> MaxErrors | None:
+    """How many samples may be left out; None: none.
+
+    Raises:
+        UserError: it is no number or share, or nothing is to be left out.
+    """
+    if on_error == "stop":
+        if text is not None:
+            raise UserError(f"--max-errors {text}: goes with --on-error skip")
+        return None
+    try:
+        return max_errors(text if text is not None else DEFAULT_MAX_ERRORS)
+    except ValueError as error:
+        raise UserError(f"--max-errors {error}") from None
 
 
 @data_app.command("verify")
@@ -304,6 +345,12 @@ def _say(target: Path, manifest: Manifest) -> None:
         echo(f"note: {shards_told}: at most as many readers (ranks x workers) are fed", err=True)
     if manifest.num_classes == 1:
         echo("note: all samples are of class 0, so the loss falls to 0; a folder per class labels them", err=True)
+    if num_hidden := int(manifest.created.get("hidden_files") or 0):
+        what = "files (.name, __MACOSX, Thumbs.db, backups) are" if num_hidden > 1 else "file is"
+        echo(f"note: {num_hidden:,} hidden or system {what} left out", err=True)
+    if num_skipped := int(manifest.created.get("skipped_samples") or 0):
+        what = "samples could not be read and are" if num_skipped > 1 else "sample could not be read and is"
+        echo(f"note: {num_skipped:,} {what} left out; {target / SKIPPED} says why", err=True)
     dropped = manifest.created.get("dropped_tokens")
     if dropped:
         echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
@@ -331,15 +378,19 @@ def generate(
         )
 
 
-def convert(source: Path, target: Path, asked: making.Wanted, tokenizer: Path | None, most: int | None = None) -> None:
+def convert(
+    source: Path, target: Path, asked: making.Wanted, read: ReadOptions = AS_IT_IS, most: int | None = None
+) -> None:
     """Convert a dataset, or what a user has; at most so many samples."""
-    if tokenizer and asked.kind != "tokens":
+    if read.tokenizer and asked.kind != "tokens":
         raise UserError(f"--tokenizer is for text; {asked.workload} takes {asked.kind} samples")
+    if read.label_field is not None and asked.kind != "image":
+        raise UserError(f"--label-field is for images; {asked.workload} takes {asked.kind} samples")
     with (
         _each_told(str(source), "; nothing was written"),
         progress_bar(f"converting {source}", tells_quarters=True) as progress,
     ):
-        manifest = making.convert_dataset(source, target, asked, progress, str(tokenizer) if tokenizer else None, most)
+        manifest = making.convert_dataset(source, target, asked, progress, read, most)
     _say(target, manifest)
 
 
@@ -349,7 +400,7 @@ def convert_all(
     workload: str,
     variant: str,
     formats: Sequence[str],
-    tokenizer: Path | None = None,
+    read: ReadOptions = AS_IT_IS,
     most: int | None = None,
 ) -> None:
     """Convert into several formats, each in a folder of its name: the first from the source, the others from that one.
@@ -366,12 +417,12 @@ def convert_all(
     for name in formats:
         if is_dataset(target / name):
             changed = _changed_since(source, target / name)
-            stale = f"; {source} is newer: remove {target / name} to convert it anew" if changed else ""
+            stale = f"; {source} is newer: remove {typed(target / name)} to convert it anew" if changed else ""
             echo(f"{target / name}: there already, kept{stale}", err=True)
         elif name == formats[0]:
-            convert(source, first, wanted[name], tokenizer, most)
+            convert(source, first, wanted[name], read, most)
         else:
-            convert(first, target / name, wanted[name], None)
+            convert(first, target / name, wanted[name])
 
 
 def _changed_since(source: Path, made: Path) -> bool:

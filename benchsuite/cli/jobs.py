@@ -13,7 +13,7 @@ from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.host.site import JobMode, JobSpec
-from benchsuite.results.render.words import counted, duration
+from benchsuite.results.render.words import counted, duration, typed
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.status import Standing, examine, planned
 
@@ -130,7 +130,7 @@ def nightly_init(
         expand.load_sweep(sweep, [])
     for line in init.make(folder, sweep, init.Size(hours, nodes)):
         echo(line, err=True)
-    echo(f"{folder}: README.md says what is there; next: cd {folder} && benchsuite nightly run", err=True)
+    echo(f"{folder}: README.md says what is there; next: cd {typed(folder)} && benchsuite nightly run", err=True)
 
 
 @nightly_app.command("run")

@@ -1,7 +1,6 @@
 """The verb `report`: all that a store holds, or one session."""
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -28,7 +27,7 @@ from benchsuite.results.render.tables import (
     troubles,
 )
 from benchsuite.results.render.terminal import fitting_table, say
-from benchsuite.results.render.words import size
+from benchsuite.results.render.words import size, typed
 from benchsuite.results.report import readers
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
@@ -142,7 +141,7 @@ def _without_trials(store: ResultsStore) -> str:
     """What to say of a store without trials: how to see its other records, where it has some."""
     kinds = sorted({record.kind for record in store.records()} - {"trial"}) if store.exists() else []
     words = [("benchsuite", "results", "show", "--kind", kind, "--store", str(store.path)) for kind in kinds]
-    others = f"; it has other records: {', '.join(f'`{shlex.join(one)}`' for one in words)}" if words else ""
+    others = f"; it has other records: {', '.join(f'`{typed(*one)}`' for one in words)}" if words else ""
     return f"no trials in {store.path} yet{others}"
 
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -38,6 +37,7 @@ from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
 from benchsuite.results.render.tables import ABSENT
+from benchsuite.results.render.words import typed
 from benchsuite.results.store.outcomes import FAILED
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
@@ -172,7 +172,10 @@ def _search(asked: SweepOptions, au: float | None, most: int | None, max_repeats
     facts = {"answer": said, "threshold": found.threshold, "tried": [*map(asdict, tried)]}
     tell(format, facts, [f"-> {said}", *_lines(tried)])
     if format != "json":
-        echo(f"written: {store.path} (segments/*.jsonl) · next: benchsuite report --store {store.path}", err=True)
+        echo(
+            f"written: {store.path} (segments/*.jsonl) · next: {typed('benchsuite', 'report', '--store', store.path)}",
+            err=True,
+        )
     return OK if any(one.verdict != "cannot run" for one in tried) else NOTHING_RAN
 
 
@@ -202,7 +205,7 @@ def demo(
     if not is_dataset(folder / "files"):
         data.generate(folder / "files", data.asked("resnet50", "tiny", "files", []), samples, 0, "jpeg")
     if not is_dataset(folder / "webdataset"):
-        data.convert(folder / "files", folder / "webdataset", data.asked("resnet50", "tiny", "webdataset", []), None)
+        data.convert(folder / "files", folder / "webdataset", data.asked("resnet50", "tiny", "webdataset", []))
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
     value["base"]["data"]["root"] = str(folder)
@@ -263,8 +266,8 @@ def advise(
     words += [word for override in overrides or [] for word in ("-o", override)]
     for line in too_short(asked, formats, converted_s, time.monotonic() - began_s - converted_s):
         echo(f"--minutes {minutes:g} {line}")
-    echo(f"to go on with what is left, or to repeat it with another --session: {shlex.join(words)}")
-    echo(f"remove the samples: rm -r {folder}")
+    echo(f"to go on with what is left, or to repeat it with another --session: {typed(*words)}")
+    echo(f"remove the samples: rm -r {typed(folder)}")
     raise typer.Exit(code)
 
 
@@ -275,10 +278,14 @@ def _convert(path: Path, folder: Path, kind: str, formats: list[str], guessed: b
         DatasetError: it cannot be converted; with what the data were taken for where that was guessed.
     """
     from benchsuite.cli import data
+    from benchsuite.storage.sources import ReadOptions
+    from benchsuite.storage.sources.labels import NO_FIELD
 
     was_there = folder.exists()
     try:
-        data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, most=MAX_SAMPLES[kind])
+        # Which class an image has changes no time, so unclear labels are no reason to stop.
+        read = ReadOptions(label_field=NO_FIELD if kind == "image" and not is_dataset(path) else None)
+        data.convert_all(path, folder, WORKLOADS[kind], variant(), formats, read, MAX_SAMPLES[kind])
     except DatasetError as error:
         if guessed and kind == "tokens" and not is_dataset(path):
             looked = f"no images (.jpg, .jpeg, .png) were found in {path}, so it was taken for text"
@@ -476,8 +483,8 @@ def _show(plan: Plan, store: ResultsStore, session: str) -> None:
     command = sys.argv[0] if Path(sys.argv[0]).name == "benchsuite" else "benchsuite"
     points = [*plan.points, *(skipped.point for skipped in plan.skipped)]
     several = len({point.spec.ranks for point in points}) > 1
-    scaling = f" · {command} scaling --store {store.path}" if several else ""
-    echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {command} report --store {store.path}{scaling}")
+    again = [typed(command, verb, "--store", store.path) for verb in ("report", *(["scaling"] if several else []))]
+    echo(f"written: {store.path.absolute()} (segments/*.jsonl) · next: {' · '.join(again)}")
 
 
 def _show_points(plan: Plan, store: ResultsStore, session: str) -> None:

@@ -13,6 +13,8 @@ import yaml
 from benchsuite.contract.errors import UserError, shown
 
 Values = dict[str, Any]
+YAML_BEGINS = ("", *"[{\"'|>&*!%@`-?# \n")
+"""What a value begins with that only YAML gives a meaning to."""
 MAX_BYTES, MAX_VALUES, MAX_DEPTH, MAX_DIGITS = 1 << 20, 20_000, 16, 100
 """The most of a file. What people write has a few kB and five levels, and a grid of as many points as are allowed far
 fewer values; more is not read at once, and swells or ends this process where nobody stops it."""
@@ -212,7 +214,7 @@ def parse_value(text: str, what: str) -> Any:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """The key and the value of `-o key=value`.
+    """The key and the value of `-o key=value`. A path from the root, or several lines, are text as they stand.
 
     Raises:
         UserError: no `=` in it, or the value is not YAML.
@@ -224,6 +226,8 @@ def parse_override(text: str) -> tuple[str, Any]:
         check_key(key)
     except yaml.YAMLError as error:
         raise UserError(f"-o {error}") from None
+    if raw.startswith("/") or ("\n" in raw and raw[:1] not in YAML_BEGINS):
+        return key, raw  # YAML would end it at " #", split it at ": ", and make one space of a line's end
     return key, parse_value(raw, f"-o {shown(text)}")
 
 

@@ -22,6 +22,7 @@ from benchsuite.contract.version import VERSION
 from benchsuite.nightly import pages
 from benchsuite.nightly.measuring import CONFIG, Nightly, nightly_of, run_sweeps, run_verb, trials_of
 from benchsuite.results.compare.environments import is_momentary, told_of
+from benchsuite.results.render.words import typed
 from benchsuite.results.store.record import TrialRecord
 
 FACTS = "night.json"
@@ -39,7 +40,7 @@ def run(folder: Path, session: str | None, machine: str | None) -> int:
             wherever they ran.
     """
     if not (folder / CONFIG).is_file():
-        raise UserError(f"{folder}: no results repository; make one: benchsuite nightly init {folder}")
+        raise UserError(f"{folder}: no results repository; make one: {typed('benchsuite', 'nightly', 'init', folder)}")
     nightly = nightly_of(folder / "benchmarks")
     name = session or _begun(nightly)
     codes = run_sweeps(nightly, name)

@@ -30,7 +30,7 @@ from benchsuite.probe.record import Measured, appended, report, why_failed
 from benchsuite.results.compare.slow_nodes import MIN_NODES, NODE, PROBED, Accused, outliers, slow_links
 from benchsuite.results.render.tables import rows
 from benchsuite.results.render.terminal import fitting_table
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, typed
 from benchsuite.results.report.probes import NODE_COLUMNS
 from benchsuite.results.store.frames import record_frame
 from benchsuite.results.store.record import NodeFigures, Status
@@ -275,7 +275,10 @@ def leave_out(accused: Sequence[Accused], file: Path) -> None:
     """Write the nodes that are accused as Slurm takes them: `sbatch --exclude=./FILE`. No node gives an empty file."""
     nodes = sorted(set(map(node_of, accused)))
     write_whole(file, "".join(f"{node}\n" for node in nodes))
-    echo(f"written: {file}: {counted(len(nodes), 'node')} for sbatch --exclude={file.absolute()}", err=True)
+    echo(
+        f"written: {file}: {counted(len(nodes), 'node')} for {typed('sbatch', f'--exclude={file.absolute()}')}",
+        err=True,
+    )
 
 
 def show(kept: Sequence[Measured], accused: Sequence[Accused], links: Sequence[Accused]) -> None:

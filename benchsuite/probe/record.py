@@ -18,6 +18,7 @@ from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import trial_id
 from benchsuite.contract.units import parse_bytes
 from benchsuite.host.environment import environment, file_system
+from benchsuite.results.render.words import typed
 from benchsuite.results.store.record import Record, Status
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.observe import file_systems
@@ -111,8 +112,8 @@ def report(kept: Measured | list[Measured], store: Path | None, format: PlainFor
         return
     say()
     if store:
-        kind = several[0][0].kind
-        echo(f"written: {store} · next: benchsuite results show --kind {kind} --store {store}", err=True)
+        again = typed("benchsuite", "results", "show", "--kind", several[0][0].kind, "--store", store)
+        echo(f"written: {store} · next: {again}", err=True)
 
 
 def why_failed(outcome: Outcome, num_ranks: int, folder: Path) -> tuple[Status, str] | None:

@@ -27,6 +27,7 @@ from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.environment import file_system
 from benchsuite.host.machine import this_machine
+from benchsuite.results.render.words import typed
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
@@ -145,7 +146,7 @@ class Ending:
             self.record = self.store.append(record, {"ranks": [asdict(rank) for rank in ranks]})
         except StoreError as error:
             return f"warning: benchsuite.watch: not stored: {error}"
-        return f"{WRITTEN}: {self.store.path} · next: benchsuite report --store {self.store.path}"
+        return f"{WRITTEN}: {self.store.path} · next: {typed('benchsuite', 'report', '--store', self.store.path)}"
 
     def told(self, missing: tuple[int, ...] | None = None) -> Told:
         """What is known of the loop beside its measurements; without `missing`, of this rank's alone."""

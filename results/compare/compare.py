@@ -8,7 +8,6 @@ independent: so where a side has several sessions, their medians are the values.
 """
 
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -33,7 +32,7 @@ from benchsuite.results.compare.nights import (
 )
 from benchsuite.results.compare.settings import MOST_TOLD, in_words, settings_apart
 from benchsuite.results.render.tables import is_missing
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.record import Record
 from benchsuite.results.store.store import StoreError
 
@@ -166,7 +165,7 @@ def _differing(one: Sequence[Record], other: Sequence[Record], asked: tuple[str,
         ",".join([text, *(each for each in more if each not in text.split(","))])
         for text, more in zip(asked, added, strict=True)
     ]
-    return f"{told}: compare {' '.join(map(shlex.quote, chosen))}"
+    return f"{told}: compare {typed(*chosen)}"
 
 
 def _label(trials: Sequence[Record]) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchsuite.results.compare.nights import nights_of, value_of
 from benchsuite.results.gate.baseline import Check, Regression
+from benchsuite.results.render.words import typed
 from benchsuite.results.report.compare import check_lines
 from benchsuite.results.store.record import Kind
 from benchsuite.results.store.store import ResultsStore
@@ -17,10 +18,11 @@ def message(store: Path, check: Check) -> str:
     worst = check.regressions[0]
     subject = f"benchsuite: {worst.label}: {worst.metric} {worst.worse:.0%} worse since {worst.since}"
     more = f" (and {len(check.regressions) - 1} more)" if len(check.regressions) > 1 else ""
+    sides = (f"session={name}" for name in (check.baseline[-1], check.session))
     steps = [
-        f"benchsuite report --store {store} --session {check.session}",
-        *([f"benchsuite compare session={check.baseline[-1]} session={check.session} --store {store}"]),
-        f"benchsuite baseline set --store {store} --session ...   # if the new level is meant to be",
+        typed("benchsuite", "report", "--store", store, "--session", check.session),
+        typed("benchsuite", "compare", *sides, "--store", store),
+        f"{typed('benchsuite', 'baseline', 'set', '--store', store)} --session ...   # if the new level is meant to be",
     ]
     return "\n".join([subject + more, "", *check_lines(check), "", "Next:", *(f"  {step}" for step in steps), ""])
 

@@ -1,6 +1,8 @@
 """Words of sentences and tables: counts, lists, sizes, rates and times; and texts of others made fit for documents."""
 
+import os
 import re
+import shlex
 from collections.abc import Sequence
 
 TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -14,6 +16,23 @@ UNFIT = re.compile(
 def plain(text: str) -> str:
     """A text without what documents cannot hold: control characters, colours of terminals, lone surrogates."""
     return UNFIT.sub("", TERMINAL.sub("", text))
+
+
+def typed(*words: object) -> str:
+    """Words as a shell takes them when they are typed; what is not printable is escaped: $'a\\x0ab' in bash and zsh."""
+    return " ".join(_typed(str(word)) for word in words)
+
+
+def _typed(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = (
+        letter
+        if letter.isprintable() and letter not in "\\'"
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(letter))
+        for letter in word
+    )
+    return f"$'{''.join(escaped)}'"
 
 
 def and_(words: Sequence[str]) -> str:

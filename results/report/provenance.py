@@ -1,7 +1,6 @@
 """Where results come from: the environments they were measured in, and sweep files that measure the same again."""
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,7 +9,7 @@ import yaml
 
 from benchsuite.results.compare.drift import ranges
 from benchsuite.results.render.naming import is_file
-from benchsuite.results.render.words import and_, size
+from benchsuite.results.render.words import and_, size, typed
 from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.record import TrialRecord
 
@@ -73,7 +72,7 @@ def commands(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for record in records:
         again = ["benchsuite", "sweep", f"{record.sweep}.yaml", "--session", record.session]
-        command = shlex.join(record.command or again)
+        command = typed(*(record.command or again))
         told = found.setdefault(record.sweep, [])
         if command not in told:
             told.append(command)

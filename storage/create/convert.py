@@ -41,7 +41,7 @@ from benchsuite.storage.dataset.verify import verify_dataset
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tokens import documents_of
 from benchsuite.storage.objects.path import ObjectPath
-from benchsuite.storage.sources import Source, open_source
+from benchsuite.storage.sources import AS_IT_IS, ReadOptions, Source, open_source
 
 Progress = Callable[[int, int], None]
 """Called with samples done and samples in all; 0 where that is not known."""
@@ -49,6 +49,8 @@ MAX_COMPRESSION = 4
 """Compressed samples are taken to need at most so many times their bytes; scans compress to about a half."""
 FILE_OVERHEAD_BYTES = 16_384
 """Overhead of a file of many samples: its beginning and end, its index, and what their last blocks leave empty."""
+SKIPPED = "skipped.txt"
+"""Beside the manifest: why each sample was left out that could not be read, a line each."""
 Created = dict[str, str | int | float | None]
 
 
@@ -145,6 +147,7 @@ def _store(source: Source, folder: Path, wanted: Wanted, created: Created, progr
                 **created,
                 "when": datetime.now(UTC).isoformat(timespec="seconds"),
                 **source.notes,
+                **_listed_skips(partial_folder, source),
                 "conversion_s": round(time.perf_counter() - started, 3),
                 "num_files": len(sizes),
                 "num_bytes": sum(sizes.values()),
@@ -152,6 +155,17 @@ def _store(source: Source, folder: Path, wanted: Wanted, created: Created, progr
         )
         write_manifest(partial_folder, rows, result)
     return result
+
+
+def _listed_skips(folder: Path, source: Source) -> dict[str, int]:
+    """Write why each sample was left out that may be, where there are any; their number, for the manifest."""
+    if source.skipped is None:
+        return {}
+    if source.skipped:
+        lines = (reason.replace("\n", "\\n") for reason in source.skipped)
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / SKIPPED).write_text(text, encoding="utf-8", errors="backslashreplace")
+    return {"skipped_samples": len(source.skipped)}
 
 
 def needed_bytes(source: Source, kind: str, form: Format, options: Options) -> int:
@@ -203,7 +217,7 @@ def convert_dataset(
     target: Path,
     wanted: Wanted,
     progress: Progress = lambda done, total: None,
-    tokenizer: str | None = None,
+    options: ReadOptions = AS_IT_IS,
     most: int | None = None,
 ) -> Manifest:
     """Convert a dataset, or what `storage.sources` can read, into another format. Samples are stored as they came.
@@ -213,28 +227,41 @@ def convert_dataset(
         target: the new dataset's folder.
         wanted: what it is made for.
         progress: told how far it is.
-        tokenizer: of text.
+        options: what its user says of the source.
         most: only so many samples are taken, the first ones.
 
     Raises:
         DatasetError: unreadable source, samples of another kind, source and target inside one another, existing
-            target, disk too small, damaged samples, a tokenizer for what is no text.
+            target, disk too small, damaged samples, options that are for another sort of source.
     """
     _refuse_nested(source, target)
     if is_dataset(source):
-        if tokenizer:
-            raise DatasetError(f"{source}: a dataset, which holds no text that a tokenizer could take")
+        _refuse_options(source, options)
         opened = _dataset_source(open_dataset(source), wanted.kind, wanted.params)
     elif isinstance(source, ObjectPath):
         raise DatasetError(f"{source}: no dataset; what else you have is converted from a folder: copy it to one")
     else:
-        opened = open_source(source, wanted.kind, wanted.params, tokenizer)
+        opened = open_source(source, wanted.kind, wanted.params, options)
     if most is not None and (opened.count is None or opened.count > most):
         opened = replace(opened, samples=islice(opened.samples, most), count=most, documents=None)
     given = str(source.absolute()).encode(errors="surrogateescape")
     where = given.decode(errors="backslashreplace")  # JSON holds no bytes that are not UTF-8
     created: Created = {"how": "convert", "source": where}
     return _store(opened, target, wanted, created, progress)
+
+
+def _refuse_options(source: Path, options: ReadOptions) -> None:
+    """Refuse options that are for what users have, not for a dataset.
+
+    Raises:
+        DatasetError: which one.
+    """
+    if options.tokenizer:
+        raise DatasetError(f"{source}: a dataset, which holds no text that a tokenizer could take")
+    if options.label_field is not None:
+        raise DatasetError(f"{source}: a dataset, which has its labels; leave out --label-field {options.label_field}")
+    if options.max_errors is not None:
+        raise DatasetError(f"{source}: a dataset, whose samples are all or none; leave out --on-error skip")
 
 
 def _refuse_nested(source: Path, target: Path) -> None:

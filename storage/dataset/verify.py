@@ -1,5 +1,6 @@
 """Check a dataset against its manifest: counts, checksums, fields."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from benchsuite.storage.dataset.manifest import (
     DatasetError,
     FileInfo,
     Format,
+    Manifest,
     ReaderShare,
     Sample,
     class_label,
@@ -26,6 +28,7 @@ from benchsuite.storage.dataset.manifest import (
 )
 from benchsuite.storage.dataset.opened import open_file
 from benchsuite.storage.dataset.problems import Problems
+from benchsuite.storage.dataset.sample import Value
 from benchsuite.storage.dataset.shards import first_rows, shards
 from benchsuite.storage.errors import told
 from benchsuite.storage.objects.path import ObjectPath
@@ -181,18 +184,18 @@ def _check_totals(dataset: Dataset, rows: list[tuple[str, str, int]]) -> None:
 
 
 def same_samples(first: Dataset, second: Dataset) -> None:
-    """Check that two verified datasets hold the same samples, whatever their formats.
+    """Check that two verified datasets hold the same samples, whatever their formats and the width of their integers.
 
     Raises:
         DatasetError: they differ; names the first key that does, how many do, and in what.
     """
     if first.manifest.dataset_id == second.manifest.dataset_id:
         return
-    one, other = (
-        {bytes(row["key"]).decode(): (bytes(row["digest"]).decode(), int(row["label"])) for row in dataset.index}
-        for dataset in (first, second)
-    )
+    widened = _differ_in_width(first.manifest, second.manifest)
+    one, other = (_widened(dataset) if widened else _indexed(dataset) for dataset in (first, second))
     found = [key for key in sorted({*one, *other}) if one.get(key, ("",))[0] != other.get(key, ("",))[0]]
+    if not found:
+        return
     more = f", and at {len(found) - 1} more" if len(found) > 1 else ""
     where = f"{first.folder} and {second.folder} differ, first at sample {found[0]!r}{more}"
     raise DatasetError(f"{where}: {_how(one, other, found)}")
@@ -200,6 +203,32 @@ def same_samples(first: Dataset, second: Dataset) -> None:
 
 Told = Mapping[str, tuple[str, int]]
 """Digest and label of samples, by their keys."""
+
+
+def _indexed(dataset: Dataset) -> Told:
+    """Samples as the index tells them."""
+    return {bytes(row["key"]).decode(): (bytes(row["digest"]).decode(), int(row["label"])) for row in dataset.index}
+
+
+def _differ_in_width(first: Manifest, second: Manifest) -> bool:
+    """Whether fields of two datasets differ in type, and all that do hold integers: token ids as uint16 or int32."""
+    one, other = ({info.name: info.dtype for info in manifest.fields} for manifest in (first, second))
+    unlike = [(one[name], other[name]) for name in one.keys() & other.keys() if one[name] != other[name]]
+    return bool(unlike) and all(re.fullmatch(r"u?int\d+", dtype) for pair in unlike for dtype in pair)
+
+
+def _widened(dataset: Dataset) -> Told:
+    """Samples as they are read, all integers as int64."""
+    found = {}
+    for sample in format_of(dataset.manifest.format).read(dataset, ReaderShare()):
+        fields = {name: _as_int64(value) for name, value in sample.fields.items()}
+        found[sample.key] = content_digest(Sample(sample.key, fields)), class_label(sample)
+    return found
+
+
+def _as_int64(value: Value) -> Value:
+    is_whole = isinstance(value, np.ndarray) and value.dtype.kind in "iu"
+    return np.asarray(value, np.int64) if is_whole else value
 
 
 def _how(one: Told, other: Told, found: list[str]) -> str:

@@ -63,7 +63,7 @@ def write(folder: Path, samples: Iterable[Sample], digests: dict[str, str] | Non
     import lmdb
 
     pending, total, count, memory = 0, 0, 0, Recycled()
-    environment = lmdb.open(str(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
+    environment = lmdb.open(os.fsencode(folder), map_size=MAP_BYTES, writemap=False, sync=False, metasync=False)
     with (folder / DATA).open("rb", buffering=0) as file:
         with environment, environment.begin(), WriteBehind() as behind:
             committed = _Committed(environment, file, behind)
@@ -192,7 +192,9 @@ class _Environment:
         import lmdb
 
         try:
-            self.map = lmdb.open(str(path), subdir=False, readonly=True, lock=False, readahead=readahead, create=False)
+            self.map = lmdb.open(
+                os.fsencode(path), subdir=False, readonly=True, lock=False, readahead=readahead, create=False
+            )
         except lmdb.Error as error:
             raise DatasetError(f"{path}: not an LMDB file: {error}") from error
         check_whole(path, self.map)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.sources.hidden import in_hidden
 
 PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 """What parts of a dataset are called; where all folders are named so, they are no classes."""
@@ -49,8 +50,20 @@ def refuse_parts(classes: Classes, where: object, remedy: str) -> None:
         raise DatasetError(f"{where}: {', '.join(names)} are parts of a dataset, not classes: {remedy}")
 
 
+def refuse_flat(folders: Collection[str], where: object) -> None:
+    """Refuse images in no folder beside others in folders: of which class are they?
+
+    Raises:
+        DatasetError: there are such.
+    """
+    above = [folder for folder in folders if not _parts(folder)]
+    if above and len(above) < len(folders):
+        other = min({*folders} - {*above})
+        raise DatasetError(f"{where}: images both in no folder and in folders ({other}/)")
+
+
 def without_images(folders: Collection[str], with_images: Iterable[str]) -> list[str]:
     """The folders in which, and below which, there is no image; hidden ones are not meant."""
     filled = {above for folder in with_images for above in accumulate(_parts(folder), "{}/{}".format)}
     named = {"/".join(_parts(folder)) for folder in folders}
-    return sorted(name for name in named - filled if name and not any(part[0] == "." for part in name.split("/")))
+    return sorted(name for name in named - filled if name and not in_hidden(name))

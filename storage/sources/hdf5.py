@@ -59,7 +59,7 @@ def open_images(paths: list[Path], request: Request) -> Source:
     for path in paths:
         with _opened(path) as file:
             counts.append(len(_image_datasets(file, path, request)[0]))
-    return Source(sum(counts), total_size(paths), whole(_image_makers(paths, request)))
+    return Source(sum(counts), total_size(paths), whole(_image_makers(paths, request), request.skips))
 
 
 def _image_datasets(file: Any, path: Path, request: Request) -> tuple[Any, Any]:
@@ -125,7 +125,8 @@ def open_volumes(paths: list[Path], request: Request) -> Source:
         looked_for = " or ".join(" and ".join(pair) for pair in PAIRS)
         raise nothing(request.path, request.kind, f"HDF5 groups with datasets {looked_for}")
     keys = Keys()
-    return Source(len(groups), size, whole(partial(_volume_at, path, name, keys) for path, name in groups))
+    makers = (partial(_volume_at, path, name, keys) for path, name in groups)
+    return Source(len(groups), size, whole(makers, request.skips))
 
 
 def _volume_groups(file: Any, path: Path) -> list[str]:
@@ -170,7 +171,7 @@ def open_mlm(paths: list[Path], request: Request) -> Source:
     for path in paths:
         with _opened(path) as file:
             counts.append(_num_rows(_mlm_datasets(file, path), path, request))
-    samples = whole(_mlm_makers(paths, request))
+    samples = whole(_mlm_makers(paths, request), request.skips)
     return Source(sum(counts), sum(counts) * mlm_bytes(request.params), samples, kept_params(request.params))
 
 

@@ -4,8 +4,11 @@ import io
 import os
 import struct
 import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 import simplejpeg
 
@@ -13,8 +16,9 @@ from benchsuite.storage.dataset.fields import image_extension, is_image
 from benchsuite.storage.dataset.problems import Problems
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.errors import DatasetError, reason, told
-from benchsuite.storage.sources.classes import NO_IMAGES, classes_of, refuse_parts
-from benchsuite.storage.sources.source import Keys, Request, Source, sample_key, total_size, walk, whole
+from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts
+from benchsuite.storage.sources.labels import BESIDE, FOLDER, Labels, refuse_unread, settled
+from benchsuite.storage.sources.source import Keys, Request, Source, entries, sample_key, total_size, walk, whole
 
 JPEG_SUFFIXES = {".jpg", ".jpeg"}
 IMAGE_SUFFIXES = {*JPEG_SUFFIXES, ".png"}
@@ -35,14 +39,14 @@ _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), 
 
 
 def find_images(path: Path, inside: list[Path]) -> list[Path]:
-    """JPEG and PNG files of a folder, flat or one folder per class, in sorted order; links to either are followed.
+    """JPEG and PNG files of a folder, flat or one folder per class, in sorted order, and after them all other files.
+
+    Links to files and folders are followed; what is hidden is left out.
 
     Raises:
-        DatasetError: they are both flat and in folders, the path is an image itself, a link leads nowhere or back, or
-            something would be left out: images of other sorts, a class folder without images; or its folders are no
-            classes.
+        DatasetError: images are both flat and in folders, the path is an image itself, or a link leads nowhere or back.
     """
-    flat = [found for found in inside if found.suffix.lower() in IMAGE_SUFFIXES]
+    flat = [found for found in inside if _is_image_file(found)]
     if inside == [path]:
         if flat:
             raise DatasetError(f"{path}: Not a directory; images are read from a folder")
@@ -50,69 +54,144 @@ def find_images(path: Path, inside: list[Path]) -> list[Path]:
     above = frozenset({os.path.realpath(path)})
     folders = {folder: sorted(walk(folder, above)) for folder in inside if folder.is_dir() and folder not in flat}
     below = [found for files in folders.values() for found in files]
-    nested = [found for found in below if found.suffix.lower() in IMAGE_SUFFIXES]
+    nested = [found for found in below if _is_image_file(found)]
     if flat and nested:
         raise DatasetError(f"{path}: images both flat ({flat[0].name}) and in folders ({nested[0].parent.name}/)")
     lost = next((entry for entry in inside if not (flat or entry.exists())), None)
     if nested and lost:
         raise DatasetError(f"{lost}: a link to nothing; mend it, or remove it if no class is meant")
-    if flat or nested:
-        _refuse_left_out([*(found for found in inside if found not in folders), *below], folders if nested else {})
-        _refuse_no_classes(path, nested)
-    return flat or nested
+    if not (flat or nested):
+        return []
+    files = [*(found for found in inside if found not in folders), *below]
+    return [*(flat or nested), *(found for found in files if not _is_image_file(found))]
 
 
-def _refuse_left_out(files: list[Path], classes: dict[Path, list[Path]]) -> None:
-    """Refuse images that no reader reads, and class folders without images; hidden files are not meant.
+def _is_image_file(path: Path) -> bool:
+    return path.suffix.lower() in IMAGE_SUFFIXES
+
+
+@dataclass(frozen=True)
+class _File:
+    """An image, its path below the source, and the files beside it that may hold its class."""
+
+    path: Path
+    name: str
+    beside: Mapping[str, Path]
+
+    def contents(self) -> dict[str, bytes]:
+        """What the files beside it hold, by suffix."""
+        found = {}
+        for suffix, path in self.beside.items():
+            with told(path):
+                found[suffix] = path.read_bytes()
+        return found
+
+
+def open_images(paths: list[Path], request: Request) -> Source:
+    """Images of a folder as they came; a class by what lies beside each, else per top folder, class 0 where it is flat.
 
     Raises:
-        DatasetError: which ones.
+        DatasetError: something would be left out: images of other sorts, a class folder without images; or folders are
+            no classes, or labels are there that are not read.
     """
-    problems = Problems()
-    for file in files:
-        if not file.name.startswith(".") and file.suffix.lower() in OTHER_SUFFIXES:
-            problems.add(DatasetError(f"{file}: images of this sort are not read; allowed: {ALLOWED}"))
-    for folder, inside in classes.items():
-        if not any(found.suffix.lower() in IMAGE_SUFFIXES | OTHER_SUFFIXES for found in inside):
-            problems.add(DatasetError(f"{folder}: {NO_IMAGES}"))
+    files, unread = _with_beside(paths, request.path)
+    classes = classes_of(file.name.rpartition("/")[0] for file in files)
+    has_cls = any("cls" in file.beside for file in files)
+    labels = Labels(classes, has_cls, request.options.label_field)
+    looked_at = ((file.name, file.contents(), str(file.path)) for file in files if file.beside)
+    labels = settled(labels, looked_at, request.skips is not None)
+    is_nested, problems = bool(classes.numbers), Problems()
+    if request.skips is None:
+        for file in files:
+            if not _is_image_file(file.path):
+                problems.add(_other_sort(file.path))
+    if labels.origin == FOLDER and is_nested:
+        for error in _empty_classes(request.path, files):
+            problems.add(error)
     problems.tell()
+    if labels.origin == FOLDER and is_nested:
+        _refuse_no_classes(request.path, files, classes)
+    if labels.origin == FOLDER:
+        refuse_unread(request.path, unread, labels)
+    keys = Keys("file")
+    makers = (partial(_file_sample, file, labels, keys) for file in files)
+    return Source(len(files), total_size(file.path for file in files), whole(makers, request.skips))
 
 
-def _refuse_no_classes(path: Path, nested: list[Path]) -> None:
+def _with_beside(paths: list[Path], root: Path) -> tuple[list[_File], list[str]]:
+    """The images, those of sorts that are not read last, and the names of all files that belong to none of them.
+
+    Raises:
+        DatasetError: a .cls belongs to none.
+    """
+    names = {os.path.relpath(path, root): path for path in paths}
+    images = [name for name in names if names[name].suffix.lower() in {*IMAGE_SUFFIXES, *OTHER_SUFFIXES}]
+    beside: dict[str, dict[str, Path]] = {os.path.splitext(name)[0]: {} for name in images}
+    unread = []
+    for name, path in names.items():
+        stem, dot_suffix = os.path.splitext(name)
+        suffix = dot_suffix.lower().removeprefix(".")
+        if dot_suffix.lower() in {*IMAGE_SUFFIXES, *OTHER_SUFFIXES}:
+            continue
+        owner = stem if stem in beside else os.path.splitext(stem)[0]  # a.json or a.jpg.json
+        if suffix in BESIDE and owner in beside and suffix not in beside[owner]:
+            beside[owner][suffix] = path
+        elif suffix == "cls":
+            raise DatasetError(f"{path}: a .cls and no image of its name")
+        else:
+            unread.append(name)
+    return [_File(names[name], name, beside[os.path.splitext(name)[0]]) for name in images], unread
+
+
+def _other_sort(path: Path) -> DatasetError:
+    return DatasetError(f"{path}: images of this sort are not read; allowed: {ALLOWED}")
+
+
+def _empty_classes(path: Path, files: list[_File]) -> Iterator[DatasetError]:
+    """The folders at the top without images."""
+    filled = {file.name.partition("/")[0] for file in files}
+    for folder in entries(path):
+        if folder.is_dir() and folder.name not in filled:
+            yield DatasetError(f"{folder}: {NO_IMAGES}")
+
+
+def _refuse_no_classes(path: Path, files: list[_File], classes: Classes) -> None:
     """Refuse folders that are parts of a dataset, or one that holds the class folders.
 
     Raises:
         DatasetError: where the classes are.
     """
-    folders = {image.parent for image in nested}
-    classes = classes_of(str(folder.relative_to(path)) for folder in folders)
     if classes.depth and len(classes.numbers) > 1:
-        above = Path(*next(iter(folders)).relative_to(path).parts[: classes.depth])
+        above = "/".join(files[0].name.split("/")[: classes.depth])
         what = f"all images lie in {above}/, whose folders are the classes"
-        raise DatasetError(f"{path}: {what}: give {path / above}")
-    refuse_parts(classes, path, f"give one, as {path / next(iter(classes.numbers), '')}")
+        raise DatasetError(f"{path}: {what}: give {quote(str(path / above))}")
+    refuse_parts(classes, path, f"give one, as {quote(str(path / next(iter(classes.numbers), '')))}")
 
 
-def open_images(paths: list[Path], request: Request) -> Source:
-    """Images of a folder as they came; a class per top folder, class 0 where it is flat."""
-    names = [str(path.relative_to(request.path)) for path in paths]
-    classes, keys = classes_of(name.rpartition("/")[0] for name in names), Keys("file")
-    makers = (
-        partial(_file_sample, path, sample_key(name), classes.of(name), keys)
-        for path, name in zip(paths, names, strict=True)
-    )
-    return Source(len(paths), total_size(paths), whole(makers))
-
-
-def _file_sample(path: Path, key: str, label: int, keys: Keys) -> Sample:
+def _file_sample(file: _File, labels: Labels, keys: Keys) -> Sample:
+    path, key = file.path, sample_key(file.name)
     if not key.isascii() and key != key.encode(errors="replace").decode():
         raise DatasetError(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it")
+    if path.suffix.lower() in OTHER_SUFFIXES:
+        raise _other_sort(path)
     keys.take(key, path)
     with told(path):
         image = path.read_bytes()
     is_jpeg = image_extension(image) == "jpg" if is_image(image) else path.suffix.lower() in JPEG_SUFFIXES
     check_jpeg(image, path) if is_jpeg else check_png(image, path)
+    label = class_of(labels.label(file.name, file.contents(), str(path)), path)
     return Sample(key, {"image": image, "label": str(label).encode()}, source=str(path))
+
+
+def class_of(label: int, where: object) -> int:
+    """The class itself.
+
+    Raises:
+        DatasetError: it is no number that a class can have.
+    """
+    if not 0 <= label < MAX_CLASS:
+        raise DatasetError(f"{where}: label {label}; a class is a number from 0 on")
+    return label
 
 
 def image_sample(key: str, image: bytes, label: int, where: str, source: Path) -> Sample:
@@ -124,9 +203,7 @@ def image_sample(key: str, image: bytes, label: int, where: str, source: Path) -
     if not is_image(image):
         raise DatasetError(f"{where}: neither a JPEG nor a PNG")
     check_png(image, where) if image_extension(image) == "png" else check_jpeg(image, where)
-    if not 0 <= label < MAX_CLASS:
-        raise DatasetError(f"{where}: label {label}; a class is a number from 0 on")
-    return Sample(key, {"image": image, "label": str(label).encode()}, source=str(source))
+    return Sample(key, {"image": image, "label": str(class_of(label, where)).encode()}, source=str(source))
 
 
 def check_jpeg(image: bytes, where: object) -> None:

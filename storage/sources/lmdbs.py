@@ -13,12 +13,15 @@ from benchsuite.storage.dataset.fields import is_image
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.lmdb import DATA, environment
-from benchsuite.storage.sources.classes import classes_of, refuse_parts
+from benchsuite.storage.sources.classes import classes_of, refuse_flat, refuse_parts
+from benchsuite.storage.sources.hidden import in_hidden
 from benchsuite.storage.sources.images import image_sample
+from benchsuite.storage.sources.labels import Labels, refuse_unread
 from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,
+    entries,
     file_size,
     nothing,
     sample_key,
@@ -66,21 +69,28 @@ def open_images(paths: list[Path], request: Request) -> Source:
         DatasetError: a damaged file, entries that are no images, or folders that are no classes.
     """
     (path,) = paths
-    folders, count = set(), 0
+    folders, count, num_hidden = set(), 0, 0
     for name, _ in _entries(path, values=False):
-        folders.add(name.rpartition("/")[0])
-        count += 1
+        num_hidden += in_hidden(name)
+        if not in_hidden(name):
+            folders.add(name.rpartition("/")[0])
+            count += 1
     if not count:
         raise nothing(request.path, request.kind, "entries in the LMDB file")
     classes, keys = classes_of(folders), Keys("entry")
+    refuse_flat(folders, path)
     refuse_parts(classes, path, "store each by itself")
+    beside = [found.name for found in entries(request.path)] if request.path.is_dir() else []
+    refuse_unread(path, beside, Labels(classes, field=request.options.label_field))
 
     def sample(name: str, image: bytes) -> Sample:
         where = f"{path}: entry {name!r}"
         _refuse_other(image, where)
         return image_sample(keys.take(sample_key(name), where), image, classes.of(name), where, path)
 
-    return Source(count, file_size(path), whole(partial(sample, *entry) for entry in _entries(path, values=True)))
+    makers = (partial(sample, *entry) for entry in _entries(path, values=True) if not in_hidden(entry[0]))
+    notes: dict[str, str | int | float | None] = {"hidden_files": num_hidden}
+    return Source(count, file_size(path), whole(makers, request.skips), notes=notes)
 
 
 def _refuse_other(value: bytes, where: str) -> None:

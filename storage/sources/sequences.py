@@ -40,7 +40,7 @@ def mlm_sample(key: str, raw: Mapping[str, Array], params: Mapping[str, int], wh
 
 
 def windows(
-    pieces: Iterable[Array], params: Mapping[str, int], path: Path, notes: dict[str, str | int | float | None]
+    pieces: Iterable[Array], request: Request, path: Path, notes: dict[str, str | int | float | None]
 ) -> Iterator[Sample]:
     """Windows of a stream of token ids: window i is tokens i S .. i S + S, so that neighbours share one.
 
@@ -50,7 +50,7 @@ def windows(
     Raises:
         DatasetError: ids that the vocabulary does not have, or a stream too short for one window.
     """
-    return whole(_window_makers(pieces, params, path, notes))
+    return whole(_window_makers(pieces, request.params, path, notes), request.skips)
 
 
 def _window_makers(
@@ -124,5 +124,5 @@ def open_bin(paths: list[Path], request: Request) -> Source:
     notes: dict[str, str | int | float | None] = {}
     count = max(0, (len(stream) - 1) // length)
     size = count * (length + 1) * stream.dtype.itemsize
-    samples = windows(pieces, request.params, path, notes)
+    samples = windows(pieces, request, path, notes)
     return Source(count, size, samples, kept_params(request.params), notes, documents)

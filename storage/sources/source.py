@@ -13,6 +13,8 @@ from benchsuite.storage.dataset.problems import MAX_TOLD, Problems
 from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.tokens import Documents
+from benchsuite.storage.sources.hidden import in_hidden, is_hidden
+from benchsuite.storage.sources.skips import MaxErrors, Skips
 
 MAX_LISTED = 20_000
 """Files looked at to say what a folder holds instead of data."""
@@ -34,6 +36,24 @@ class Source:
     """What the manifest says of them: where they come from, and what was left out; whole once all samples are drawn."""
     documents: Documents | None = None
     """How a stream of tokens is divided into documents, where that is known."""
+    skipped: list[str] | None = None
+    """Why each sample was left out, whole once all samples are drawn; None where none may be."""
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a user says of the data, beside their kind."""
+
+    tokenizer: str | None = None
+    """A tokenizer.json, for text."""
+    label_field: str | None = None
+    """The field of .json files or members that holds the class; `labels.NO_FIELD`: none does."""
+    max_errors: MaxErrors | None = None
+    """How many samples that cannot be read are left out; None: the first one ends the conversion."""
+
+
+AS_IT_IS = ReadOptions()
+"""Nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +63,9 @@ class Request:
     path: Path
     kind: str
     params: Mapping[str, int]
-    tokenizer: str | None = None
+    options: ReadOptions = AS_IT_IS
+    skips: Skips | None = None
+    """Takes what is left out; None: nothing may be."""
 
 
 Find = Callable[[Path, list[Path]], list[Path]]
@@ -59,6 +81,8 @@ class Reader:
     open: Callable[[list[Path], Request], Source]
     is_last_resort: bool = False
     """Used only where nothing else fits: a README may lie beside anything."""
+    takes: frozenset[str] = frozenset()
+    """The `ReadOptions` that are for this reader and not for all."""
 
 
 class Keys:
@@ -82,21 +106,26 @@ class Keys:
         return key
 
 
-def whole(makers: Iterable[Callable[[], Sample]]) -> Iterator[Sample]:
+def whole(makers: Iterable[Callable[[], Sample]], skips: Skips | None = None) -> Iterator[Sample]:
     """Samples as they are made; after one that is damaged the rest is only looked at, so that the end tells of all.
 
-    Where none of the first is whole, it is the sort of data that is wrong, and the rest is not looked at.
+    Where none of the first is whole, it is the sort of data that is wrong, and the rest is not looked at. With `skips`
+    those that are damaged are noted there, and the others go on.
 
     Raises:
         DatasetError: what is wrong, once all was looked at; several things are told by one
-            `storage.dataset.problems.Damage`.
+            `storage.dataset.problems.Damage`. More samples are damaged than `skips` takes.
     """
-    problems, any_whole = Problems(), False
+    problems, any_whole, total = Problems(), False, 0
     try:
         for make in makers:
+            total += 1
             try:
                 sample = make()
             except DatasetError as error:
+                if skips is not None:
+                    skips.add(error)
+                    continue
                 problems.add(error)
                 if not any_whole and problems.count == MAX_TOLD - 1:
                     raise DatasetError("none so far is whole, and the rest was not looked at") from None
@@ -104,6 +133,8 @@ def whole(makers: Iterable[Callable[[], Sample]]) -> Iterator[Sample]:
             any_whole = True
             if not problems:
                 yield sample
+        if skips is not None:
+            skips.finish(total)
     except DatasetError as error:  # and nothing more can be read
         problems.add(error)
     problems.tell()
@@ -134,7 +165,7 @@ def entries(path: Path) -> list[Path]:
         if not path.is_dir():
             return [regular(path)]
         with os.scandir(path) as listing:
-            found = [entry for entry in listing if not entry.name.startswith(".")]
+            found = [entry for entry in listing if not is_hidden(entry.name)]
     for entry in found:
         _refuse_special(entry)
     return sorted(Path(entry) for entry in found)
@@ -148,7 +179,9 @@ def _refuse_special(entry: "os.DirEntry[str]") -> None:
 
 
 def walk(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
-    """Files in a folder and all folders below, in sorted order; links are followed. `above`: folders it lies in.
+    """Files in a folder and all folders below, hidden ones left out, in sorted order; links are followed.
+
+    `above`: folders it lies in.
 
     Raises:
         DatasetError: a folder may not be read, a link leads back to one that it lies in, or something in it is neither
@@ -158,7 +191,7 @@ def walk(folder: Path, above: frozenset[str] = frozenset()) -> Iterator[Path]:
     if here in above:
         raise DatasetError(f"{folder}: a link to {here}, which it lies in; remove the link")
     with told(folder), os.scandir(folder) as listing:
-        found = sorted(listing, key=lambda entry: entry.path)
+        found = sorted((entry for entry in listing if not is_hidden(entry.name)), key=lambda entry: entry.path)
     for entry in found:
         _refuse_special(entry)
         yield from walk(Path(entry), above | {here}) if entry.is_dir() else [Path(entry)]
@@ -171,12 +204,7 @@ def files_below(path: Path, suffixes: Iterable[str]) -> list[Path]:
         DatasetError: a folder may not be read, or a link leads back to one that it lies in.
     """
     wanted = tuple(suffixes)
-    return sorted(
-        found
-        for found in walk(path)
-        if found.name.lower().endswith(wanted)
-        and not any(part.startswith(".") for part in found.relative_to(path).parts)
-    )
+    return sorted(found for found in walk(path) if found.name.lower().endswith(wanted))
 
 
 def with_suffixes(found: Iterable[Path], *suffixes: str) -> list[Path]:
@@ -226,7 +254,8 @@ def total_size(paths: Iterable[Path]) -> int:
 
 def nothing(path: Path, kind: str, looked_for: str) -> DatasetError:
     """The error for a file or folder in which nothing fits: what was looked for and what is there; "" is any kind."""
-    files = (found for found in path.rglob("*") if found.is_file()) if path.is_dir() else iter([path])
+    below = (found for found in path.rglob("*") if found.is_file() and not in_hidden(str(found.relative_to(path))))
+    files = below if path.is_dir() else iter([path])
     counts = Counter(found.suffix or "no suffix" for found in islice(files, MAX_LISTED))
     found = ", ".join(f"{suffix} ({count})" for suffix, count in counts.most_common(5)) or "no files"
     return DatasetError(f"{path}: no {f'{kind} ' if kind else ''}data: looked for {looked_for}; found {found}")

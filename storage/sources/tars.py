@@ -1,11 +1,10 @@
-"""Tar files in webdataset's layout: a sample's members follow one another and share the name before the first dot.
+"""Tar files in webdataset's layout: a sample's members share the name before the first dot, adjacent or not.
 
 Nothing is unpacked to disk. Only regular files are read; links, devices and names that lead out are refused.
 """
 
-import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -13,15 +12,27 @@ from tarfile import BLOCKSIZE
 
 from benchsuite.storage.dataset.opened import LocalFile
 from benchsuite.storage.dataset.sample import Sample, fresh
-from benchsuite.storage.errors import DatasetError, told
+from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.tar import IMAGE_EXTENSIONS, places, whole_tar
-from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_parts, without_images
+from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_flat, refuse_parts, without_images
+from benchsuite.storage.sources.hidden import in_hidden
 from benchsuite.storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
+from benchsuite.storage.sources.labels import (
+    BESIDE,
+    FOLDER,
+    MAX_LOOKED_AT,
+    Labels,
+    may_hold_labels,
+    refuse_unread,
+    settled,
+)
+from benchsuite.storage.sources.skips import Skips
 from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,
     clean_key,
+    entries,
     file_size,
     nothing,
     refuse_packed,
@@ -30,17 +41,46 @@ from benchsuite.storage.sources.source import (
 )
 
 _ANY_IMAGE = {*(f".{name}" for name in IMAGE_EXTENSIONS), *OTHER_SUFFIXES}
-_WANTED = {*IMAGE_EXTENSIONS, "cls", "json"}
+_WANTED = {*IMAGE_EXTENSIONS, *BESIDE}
 _TAIL_BYTES = 1 << 20
+MAX_UNREAD = 20
+Extent = tuple[int, int]
+"""Where a member's content begins, and its bytes."""
+Members = dict[str, Extent]
+"""The members of a sample, by extension in small letters."""
 
 
-def _members(path: Path, folders: set[str], with_content: bool) -> Iterator[tuple[str, str, Callable[[], bytes]]]:
-    """The files of a tar by key and extension, and their content where that is wanted.
+@dataclass
+class _Found:
+    """What tars hold, by their headers alone."""
 
-    Hidden ones are passed over, folders noted in `folders`.
+    keys: set[str] = field(default_factory=set)
+    """Names of samples."""
+    keys_repeat: bool = False
+    """Two tars have samples of the same name."""
+    num_with_cls: int = 0
+    without_cls: str = ""
+    """The first sample without a .cls, and where."""
+    filled: set[str] = field(default_factory=set)
+    """Folders with images."""
+    folders: dict[str, Path] = field(default_factory=dict)
+    """Folders that are members, with the tar of each."""
+    mixed: set[Path] = field(default_factory=set)
+    """Tars in which members of other samples lie between those of one."""
+    first: list[tuple[Path, str, Members]] = field(default_factory=list)
+    """The first samples that have something beside their images."""
+    num_hidden: int = 0
+    unread: list[str] = field(default_factory=list)
+    """The first members that may hold labels and are not read."""
+
+
+def _members(path: Path, file: LocalFile, all_of: _Found) -> Iterator[tuple[str, str, Extent]]:
+    """The files of a tar that are wanted or may hold labels, by key and extension in small letters.
+
+    Hidden ones are counted and passed over, folders noted.
     """
     end, num_bytes = 0, file_size(path)
-    with LocalFile(path) as file, whole_tar(path):
+    with whole_tar(path):
         for place in places(file, folders=True):
             if place.offset + place.size > num_bytes:
                 raise DatasetError(f"{path}: member {place.name!r}: the file ends inside it: truncated")
@@ -49,16 +89,15 @@ def _members(path: Path, folders: set[str], with_content: bool) -> Iterator[tupl
             folder, slash, base = name.rpartition("/")
             stem, _, extension = base.partition(".")
             if place.name.endswith("/"):
-                folders.add(name)
-            elif stem:
-                size = place.size if with_content else 0
-                content = partial(_content, file, place.offset, size)
-                yield folder + slash + stem, extension.lower(), content
+                all_of.folders[name] = path
+            elif in_hidden(name):
+                all_of.num_hidden += 1
+            else:
+                lower = extension.lower()
+                is_wanted = lower in _WANTED or f".{lower.rpartition('.')[2]}" in _ANY_IMAGE
+                if is_wanted or may_hold_labels(name):
+                    yield folder + slash + stem, lower, (place.offset, place.size)
         _check_end(path, file, end)
-
-
-def _content(file: LocalFile, offset: int, size: int) -> bytes:
-    return file.read_at(offset, fresh("", size)).tobytes()
 
 
 def _check_end(path: Path, file: LocalFile, end: int) -> None:
@@ -72,28 +111,51 @@ def _check_end(path: Path, file: LocalFile, end: int) -> None:
         raise DatasetError(f"{path}: goes on after its end mark (tars strung together?); unpack and pack it again")
 
 
-def _groups(path: Path, folders: set[str], with_content: bool) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """The samples of a tar: name and members by extension.
+def _groups(
+    path: Path, file: LocalFile, all_of: _Found, tell: Callable[[DatasetError], None], in_order: bool = False
+) -> Iterator[tuple[str, Members]]:
+    """The samples of a tar in the order of their first members, wherever the others lie.
 
-    Other files, as notes, are passed over; folders are noted in `folders`.
+    Other files, as notes, are passed over, and half samples, of which `tell` is told.
     """
-    for key, run in groupby(_members(path, folders, with_content), lambda member: member[0]):
-        found: dict[str, bytes] = {}
-        for _, extension, content in run:
-            if extension in found:
-                raise DatasetError(f"{path}: sample {key!r} has two members .{extension}")
-            if extension in _WANTED:
-                found[extension] = content()
-            elif f".{extension.rpartition('.')[2]}" in _ANY_IMAGE:
-                found[extension] = b""
-        if _is_sample(path, key, found):
-            yield key, found
+    for key, found in (_in_order if in_order else _by_key)(path, file, all_of):
+        try:
+            if _is_sample(path, key, found):
+                yield key, found
+                found = {name: extent for name, extent in found.items() if name not in _WANTED}
+        except DatasetError as error:
+            tell(error)
+        names = (f"{key}.{extension}" for extension in found)
+        all_of.unread += [name for name in names if len(all_of.unread) < MAX_UNREAD and may_hold_labels(name)]
 
 
-def _is_sample(path: Path, key: str, found: dict[str, bytes]) -> bool:
+def _by_key(path: Path, file: LocalFile, all_of: _Found) -> Iterable[tuple[str, Members]]:
+    """The members that are wanted, and those that may hold labels, by the key of their sample."""
+    groups: dict[str, Members] = {}
+    last = ""
+    for key, extension, extent in _members(path, file, all_of):
+        is_new = key not in groups
+        found = groups.setdefault(key, {})
+        if extension in found:
+            raise DatasetError(f"{path}: sample {key!r} has two members .{extension}")
+        found[extension] = extent
+        if key != last and not is_new:
+            all_of.mixed.add(path)
+        last = key
+    return groups.items()
+
+
+def _in_order(path: Path, file: LocalFile, all_of: _Found) -> Iterator[tuple[str, Members]]:
+    """The same of a tar that is known not to be mixed: content is read as headers are, in one go through the file."""
+    for key, run in groupby(_members(path, file, all_of), lambda member: member[0]):
+        yield key, {extension: extent for _, extension, extent in run}
+
+
+def _is_sample(path: Path, key: str, found: Mapping[str, Extent]) -> bool:
     """Whether these members are a sample, rather than none; half a sample is refused."""
     images = [extension for extension in IMAGE_EXTENSIONS if extension in found]
-    dotted = next((name for name in found if name not in _WANTED), None)
+    of_images = [name for name in found if f".{name.rpartition('.')[2]}" in _ANY_IMAGE]
+    dotted = next((name for name in of_images if name not in IMAGE_EXTENSIONS), None)
     other = next((name for name in found if f".{name}" in OTHER_SUFFIXES), None)
     if other or (dotted and not images and f".{dotted.rpartition('.')[2]}" in OTHER_SUFFIXES):
         raise DatasetError(f"{path}: {key}.{other or dotted}: images of this sort are not read; allowed: {ALLOWED}")
@@ -108,55 +170,89 @@ def _is_sample(path: Path, key: str, found: dict[str, bytes]) -> bool:
     return bool(images)
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """Where classes come from: .cls members, or `label` in .json members, or folders."""
+def _count(paths: list[Path], skips: Skips | None) -> tuple[int, _Found]:
+    """How many samples there are, and what else; every header is looked at.
 
-    has_cls: bool
-    folders: Classes
+    Raises:
+        DatasetError: damaged shards, half samples, or a .cls beside some images alone.
+    """
+    all_of, count = _Found(), 0
+    for path in paths:
+        own = set[str]()
+        with LocalFile(path) as file:
+            for name, found in _groups(path, file, all_of, _refuse if skips is None else skips.add):
+                own.add(name)
+                all_of.num_with_cls += "cls" in found
+                all_of.without_cls = all_of.without_cls or ("" if "cls" in found else f"{path}: sample {name!r}")
+                all_of.filled.add(name.rpartition("/")[0])
+                if len(all_of.first) < MAX_LOOKED_AT and not found.keys().isdisjoint(BESIDE):
+                    all_of.first.append((path, name, found))
+        count += len(own)
+        all_of.keys_repeat = all_of.keys_repeat or not all_of.keys.isdisjoint(own)
+        all_of.keys |= own
+    if all_of.num_with_cls and all_of.without_cls and skips is None:
+        raise DatasetError(f"{all_of.without_cls} lacks .cls, which others have")
+    return count, all_of
 
-    def of(self, key: str, found: dict[str, bytes], where: str) -> tuple[int, str]:
-        """The class of a sample, and where it comes from."""
-        if self.has_cls:
-            with told(f"{where}: .cls", ValueError):
-                return int(found["cls"]), ".cls"
-        if "json" in found:
-            with told(f"{where}: .json", ValueError):
-                facts = json.loads(found["json"])
-            label = facts.get("label") if isinstance(facts, dict) else None
-            if isinstance(label, int) and not isinstance(label, bool):
-                return label, ".json"
-        return self.folders.of(key), "its folder"
+
+def _refuse(error: DatasetError) -> None:
+    raise error
 
 
 def open_images(paths: list[Path], request: Request) -> Source:
-    """Images of tar shards; a class by .cls, else by `label` of a .json, else by the first folder that differs, else 0.
+    """Images of tar shards; a class by what `Labels` reads, else by the first folder that differs, else 0.
+
+    Where several tars have samples of the same key, all keys begin with the name of their tar.
 
     Raises:
-        DatasetError: damaged shards, half samples, classes of which only some samples have one, or folders that are no
-            classes.
+        DatasetError: damaged shards, half samples, classes of which only some samples have one, folders that are no
+            classes, or labels that are not read.
     """
     refuse_packed(paths, ".tar")
-    count, with_cls, with_json, without = 0, 0, 0, ""
-    folders: dict[str, Path] = {}
-    filled: set[str] = set()
-    for path in paths:
-        listed: set[str] = set()
-        for key, found in _groups(path, listed, with_content=False):
-            count, with_cls, with_json = count + 1, with_cls + ("cls" in found), with_json + ("json" in found)
-            without = without or ("" if "cls" in found else f"{path}: sample {key!r}")
-            filled.add(key.rpartition("/")[0])
-        folders |= dict.fromkeys(listed, path)
-    if with_cls and without:
-        raise DatasetError(f"{without} lacks .cls, which others have")
+    count, all_of = _count(paths, request.skips)
     if not count:
         raise nothing(request.path, "image", f".{', .'.join(IMAGE_EXTENSIONS)} members in .tar")
-    classes = classes_of(filled) if with_cls or with_json else _folder_classes(request.path, folders, filled)
-    labels, keys, origins = _Labels(with_cls > 0, classes), Keys(), list[str]()
-    found_in = ((path, *group) for path in paths for group in _groups(path, set(), with_content=True))
-    return Source(
-        count, total_size(paths), whole(partial(_image_of, *each, labels, keys, origins) for each in found_in)
+    labels = Labels(classes_of(all_of.filled), all_of.num_with_cls > 0, request.options.label_field)
+    labels = settled(labels, _beside_images(all_of.first), request.skips is not None)
+    if labels.origin == FOLDER:
+        labels = replace(labels, folders=_folder_classes(request.path, all_of.folders, all_of.filled))
+        refuse_unread(request.path, [*all_of.unread, *_names_beside(request.path, paths)], labels)
+    keys = Keys()
+    makers = (
+        partial(_image_of, *group, labels, keys, all_of.keys_repeat) for group in _all_groups(paths, all_of.mixed)
     )
+    notes: dict[str, str | int | float | None] = {"hidden_files": all_of.num_hidden}
+    return Source(count, total_size(paths), whole(makers, request.skips), notes=notes)
+
+
+def _all_groups(paths: list[Path], mixed: set[Path]) -> Iterator[tuple[Path, LocalFile, str, Members]]:
+    """The samples of all tars, each to be read before the next one is drawn. `_count` has told of half ones."""
+    for path in paths:
+        with LocalFile(path) as file:
+            for name, found in _groups(path, file, _Found(), lambda error: None, path not in mixed):
+                yield path, file, name, found
+
+
+def _beside_images(first: list[tuple[Path, str, Members]]) -> Iterator[tuple[str, dict[str, bytes], str]]:
+    """What lies beside images: their names, contents by extension, and where."""
+    for path, name, found in first:
+        with LocalFile(path) as file:
+            yield name, _contents(file, found), f"{path}: sample {name!r}"
+
+
+def _names_beside(folder: Path, paths: list[Path]) -> list[str]:
+    """The other files in a folder of tars."""
+    return sorted({found.name for found in entries(folder)} - {path.name for path in paths}) if folder.is_dir() else []
+
+
+def _content(file: LocalFile, extent: Extent) -> bytes:
+    offset, size = extent
+    return file.read_at(offset, fresh("", size)).tobytes()
+
+
+def _contents(file: LocalFile, found: Mapping[str, Extent]) -> dict[str, bytes]:
+    """What the members beside an image hold, by extension."""
+    return {extension: _content(file, found[extension]) for extension in BESIDE if extension in found}
 
 
 def _folder_classes(source: Path, folders: dict[str, Path], filled: set[str]) -> Classes:
@@ -170,19 +266,16 @@ def _folder_classes(source: Path, folders: dict[str, Path], filled: set[str]) ->
     lost = [name for name in empty if name.count("/") >= classes.depth]
     if classes_of(filled).numbers and lost:
         raise DatasetError(f"{folders[lost[0]]}: {lost[0]}/: {NO_IMAGES}")
+    refuse_flat(filled, source)
     refuse_parts(classes, source, "pack each by itself")
     return classes
 
 
 def _image_of(
-    path: Path, name: str, found: dict[str, bytes], labels: _Labels, keys: Keys, origins: list[str]
+    path: Path, file: LocalFile, name: str, found: Members, labels: Labels, keys: Keys, keys_repeat: bool
 ) -> Sample:
-    """A sample, whose class comes from where that of the first one did."""
     where = f"{path}: sample {name!r}"
-    label, origin = labels.of(name, found, where)
-    if not origins:
-        origins.append(origin)
-    if origin != origins[0]:
-        raise DatasetError(f"{where}: its class comes from {origin}, those before from {origins[0]}")
-    image = next(found[extension] for extension in IMAGE_EXTENSIONS if extension in found)
-    return image_sample(keys.take(clean_key(name), where), image, label, where, path)
+    label = labels.label(name, _contents(file, found), where)
+    image = _content(file, next(found[extension] for extension in IMAGE_EXTENSIONS if extension in found))
+    key = clean_key(f"{path.stem}/{name}" if keys_repeat else name)
+    return image_sample(keys.take(key, where), image, label, where, path)

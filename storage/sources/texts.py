@@ -35,7 +35,7 @@ def find_texts(path: Path, inside: list[Path]) -> list[Path]:
 
 def _encoder(request: Request) -> Encode:
     """Bytes as ids, or the tokenizer that was asked for."""
-    encode = _tokenizer(Path(request.tokenizer)) if request.tokenizer else None
+    encode = _tokenizer(Path(request.options.tokenizer)) if request.options.tokenizer else None
 
     def checked(text: bytes, where: str) -> Ids:
         ids = encode(text, where) if encode else np.frombuffer(text, np.uint8).astype(np.int64)
@@ -77,13 +77,13 @@ def open_tokens(paths: list[Path], request: Request) -> Source:
     Text is encoded in pieces of whole lines, so a tokenizer sees no token across the end of a piece's last line.
     """
     refuse_packed(paths, ".txt")
-    length, is_bytes = request.params["seq_len"], request.tokenizer is None
+    length, is_bytes = request.params["seq_len"], request.options.tokenizer is None
     size = total_size(paths) + len(paths)
-    notes: dict[str, str | int | float | None] = {"tokenizer": request.tokenizer or "bytes"}
+    notes: dict[str, str | int | float | None] = {"tokenizer": request.options.tokenizer or "bytes"}
     dtype = token_dtype(request.params["vocab_size"])
     lengths: list[int] = []
     pieces = _token_pieces(paths, _encoder(request), dtype, lengths)
-    samples = windows(pieces, request.params, request.path, notes)
+    samples = windows(pieces, request, request.path, notes)
     count = max(0, (size - 1) // length) if is_bytes else None
     size = size * dtype.itemsize * (length + 1) // length
     return Source(count, size, samples, kept_params(request.params), notes, Documents(lengths))

@@ -62,7 +62,7 @@ def _samples(paths: list[Path], request: Request, make: Make) -> Iterator[Sample
         found = features_of(payload, where)
         return make(keys.take(sample_key(_key(found, where)) or f"{row:08d}", where), found, where, path)
 
-    return whole(partial(sample, *record) for record in _records(paths))
+    return whole((partial(sample, *record) for record in _records(paths)), request.skips)
 
 
 def _key(found: Features, where: str) -> str:
@@ -91,7 +91,10 @@ def open_images(paths: list[Path], request: Request) -> Source:
 
 def _image(key: str, found: Features, where: str, path: Path) -> Sample:
     names = TFDS if TFDS[0] in found and IMAGE not in found else (IMAGE, LABEL)
-    image, label = bytes(bytes_of(found, names[0], where)), int(integers_of(found, names[1], where)[0])
+    image, labels = bytes(bytes_of(found, names[0], where)), integers_of(found, names[1], where)
+    if len(labels) > 1:
+        raise DatasetError(f"{where}: feature {names[1]} holds {len(labels)} classes; images of one class are read")
+    label = int(labels[0])
     if SYNSET in found:
         if label == 0:
             raise DatasetError(f"{where}: label 0 beside {SYNSET}, where labels count from 1")

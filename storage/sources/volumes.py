@@ -18,6 +18,7 @@ from benchsuite.storage.dataset.sample import Array, Sample, fresh, read_whole
 from benchsuite.storage.errors import DatasetError, reason, told
 from benchsuite.storage.formats import npy
 from benchsuite.storage.formats.files import read_npz
+from benchsuite.storage.sources.skips import Skips
 from benchsuite.storage.sources.source import (
     Keys,
     Request,
@@ -101,7 +102,9 @@ class _Pair:
     label: Path
 
 
-def _open_pairs(pairs: list[_Pair], size: int, load: Callable[[_Pair], tuple[Array, Array]]) -> Source:
+def _open_pairs(
+    pairs: list[_Pair], size: int, load: Callable[[_Pair], tuple[Array, Array]], skips: Skips | None
+) -> Source:
     keys = Keys("volume")
 
     def sample(pair: _Pair) -> Sample:
@@ -109,7 +112,7 @@ def _open_pairs(pairs: list[_Pair], size: int, load: Callable[[_Pair], tuple[Arr
         where = str(pair.image) if pair.image == pair.label else f"{pair.image} with {pair.label.name}"
         return volume_sample(keys.take(pair.key, pair.image), image, label, where, pair.image)
 
-    return Source(len(pairs), size, whole(partial(sample, pair) for pair in pairs))
+    return Source(len(pairs), size, whole((partial(sample, pair) for pair in pairs), skips))
 
 
 def _cases(found: Iterable[tuple[str, Path]]) -> dict[str, Path]:
@@ -127,20 +130,23 @@ def _cases(found: Iterable[tuple[str, Path]]) -> dict[str, Path]:
     return cases
 
 
-def _paired(images: Mapping[str, Path], labels: Mapping[str, Path], names: tuple[str, str]) -> list[_Pair]:
+def _paired(
+    images: Mapping[str, Path], labels: Mapping[str, Path], names: tuple[str, str], skips: Skips | None
+) -> list[_Pair]:
     """Images with their labels, by case; `names` are what both are called where `{}` is the case.
 
     Raises:
-        DatasetError: some have no partner, all of which are told.
+        DatasetError: some have no partner, all of which are told; with `skips` they are noted there.
     """
-    problems = Problems()
+    problems = Problems() if skips is None else skips
     for case in sorted({*images} ^ {*labels}):
         lacking, name = ("label", names[1]) if case in images else ("image", names[0])
         lone = images.get(case) or labels[case]
         problems.add(DatasetError(f"{lone}: its {lacking} {name.format(case)} is missing"))
-    problems.tell()
+    if isinstance(problems, Problems):
+        problems.tell()
     keys = {case: clean_key(case if case[-1:] not in ("", "/") else f"{case}_") for case in images}
-    return [_Pair(keys[case], image, labels[case]) for case, image in images.items()]
+    return [_Pair(keys[case], image, labels[case]) for case, image in images.items() if case in labels]
 
 
 def find_npy_pairs(path: Path, inside: list[Path]) -> list[Path]:
@@ -164,9 +170,9 @@ def open_npy_pairs(paths: list[Path], request: Request) -> Source:
             )
             for suffix in (f"_{name}.npy" for name in names)
         )
-        pairs += _paired(images, labels, (f"{{}}_{names[0]}.npy", f"{{}}_{names[1]}.npy"))
+        pairs += _paired(images, labels, (f"{{}}_{names[0]}.npy", f"{{}}_{names[1]}.npy"), request.skips)
     pairs.sort(key=lambda pair: pair.image)
-    return _open_pairs(pairs, sum(_npy_volume_bytes(pair.image) for pair in pairs), _load_npy)
+    return _open_pairs(pairs, sum(_npy_volume_bytes(pair.image) for pair in pairs), _load_npy, request.skips)
 
 
 def _npy_volume_bytes(path: Path) -> int:
@@ -199,7 +205,7 @@ def open_npz(paths: list[Path], request: Request) -> Source:
     """Volumes in .npz files with arrays x and y, or image and label."""
     root = request.path if request.path.is_dir() else request.path.parent
     pairs = [_Pair(sample_key(path.relative_to(root)), path, path) for path in paths]
-    return _open_pairs(pairs, sum(map(_npz_volume_bytes, paths)), _load_npz)
+    return _open_pairs(pairs, sum(map(_npz_volume_bytes, paths)), _load_npz, request.skips)
 
 
 def _npz_volume_bytes(path: Path) -> int:
@@ -261,7 +267,7 @@ def open_kits(paths: list[Path], request: Request) -> Source:
     images, labels = (
         _cases((case(path), path) for path in paths if _nifti_stem(path).lower() == name) for name in KITS
     )
-    return _open_nifti(_paired(images, labels, (f"{{}}/{KITS[0]}.nii.gz", f"{{}}/{KITS[1]}.nii.gz")))
+    return _open_nifti(images, labels, (f"{{}}/{KITS[0]}.nii.gz", f"{{}}/{KITS[1]}.nii.gz"), request.skips)
 
 
 def find_decathlon(path: Path, inside: list[Path]) -> list[Path]:
@@ -279,12 +285,21 @@ def open_decathlon(paths: list[Path], request: Request) -> Source:
     labels = {_nifti_stem(path): path for path in paths if path.parent.name == DECATHLON[1]}
     stems = ((_nifti_stem(path), path) for path in paths if path.parent.name == DECATHLON[0])
     images = _cases((stem if stem in labels else re.sub(r"_\d{4}$", "", stem), path) for stem, path in stems)
-    return _open_nifti(_paired(images, labels, (f"{DECATHLON[0]}/{{}}.nii.gz", f"{DECATHLON[1]}/{{}}.nii.gz")))
+    return _open_nifti(images, labels, (f"{DECATHLON[0]}/{{}}.nii.gz", f"{DECATHLON[1]}/{{}}.nii.gz"), request.skips)
 
 
-def _open_nifti(pairs: list[_Pair]) -> Source:
-    size = sum(math.prod(_nifti(pair.image).shape) for pair in pairs) * BYTES_PER_VOXEL
-    return _open_pairs(pairs, size, _load_nifti)
+def _open_nifti(
+    images: Mapping[str, Path], labels: Mapping[str, Path], names: tuple[str, str], skips: Skips | None
+) -> Source:
+    pairs = _paired(images, labels, names, skips)
+    return _open_pairs(pairs, sum(_nifti_volume_bytes(pair.image) for pair in pairs), _load_nifti, skips)
+
+
+def _nifti_volume_bytes(path: Path) -> int:
+    """Bytes of a volume by its header; one that is damaged counts as none. Reading it will tell."""
+    with suppress(DatasetError):
+        return int(math.prod(_nifti(path).shape)) * BYTES_PER_VOXEL
+    return 0
 
 
 @contextmanager

@@ -135,6 +135,42 @@ class TestData:
         code, out, err = run_cli("data", "convert", source, target, "--variant", "tiny")
         assert (code, out) == (2, "") and f"error: {source / '2.jpg'}: not a whole JPEG" in err.splitlines()[-1]
 
+    def test_convert_leaves_out_what_cannot_be_read_where_it_may(self, run_cli: Run, tmp_path: Path):
+        source, target = tmp_path / "photos", tmp_path / "new"
+        (source / ".ipynb_checkpoints").mkdir(parents=True)
+        for number in range(8):
+            (source / f"{number}.jpg").write_bytes(b"no image" if number == 5 else jpeg(number))
+            (source / f"{number}.json").write_text(json.dumps({"width": 500, "kind_id": number % 2}))
+        (source / ".ipynb_checkpoints" / "0.jpg").write_bytes(jpeg(0))
+        words = ("data", "convert", source, target, "--variant", "tiny")
+        assert "width (500), kind_id (0); give --label-field NAME" in error_line(run_cli, *words)
+        words = (*words, "--label-field", "kind_id")
+        assert error_line(run_cli, *words, "--max-errors", "1").endswith("goes with --on-error skip\n")
+        skip = (*words, "--on-error", "skip")
+        assert "allowed: a share of the samples such as 0.1%" in error_line(run_cli, *skip, "--max-errors", "many")
+        code, _, err = run_cli(*skip)
+        assert code == 2 and "--max-errors 1% leaves out at most 0 of 8 samples, and more cannot be read" in err
+        code, out, err = run_cli(*skip, "--max-errors", "20%")
+        assert (code, out) == (0, "")
+        assert "note: 1 hidden or system file is left out" in err
+        assert f"note: 1 sample could not be read and is left out; {target / 'skipped.txt'} says why" in err
+        manifest = read_manifest(target)
+        assert (manifest.num_samples, manifest.num_classes) == (7, 2)
+        assert (target / "skipped.txt").read_text().startswith(f"{source / '5.jpg'}: not a whole JPEG: ")
+        assert run_cli("data", "verify", target)[0] == 0
+
+    def test_a_field_of_labels_is_for_images(self, run_cli: Run, tmp_path: Path):
+        words = ("data", "convert", tmp_path, tmp_path / "new", "--workload", "gpt_neox", "--label-field", "x")
+        assert error_line(run_cli, *words).endswith("--label-field is for images; gpt_neox takes tokens samples\n")
+
+    def test_verify_takes_the_same_tokens_of_another_width_as_the_same(self, run_cli: Run, tmp_path: Path):
+        tokens = np.arange(1000) % 500
+        for dtype, form in (("u2", "tokens"), ("i4", "webdataset")):
+            words = ("--workload", "gpt_neox", "--variant", "tiny", "--format", form)
+            assert run_cli("data", "convert", pair(tmp_path / dtype, tokens, dtype), tmp_path / form, *words)[0] == 0
+        expected = f"ok: {tmp_path / 'tokens'} and {tmp_path / 'webdataset'} hold the same 7 samples\n"
+        assert run_cli("data", "verify", tmp_path / "tokens", tmp_path / "webdataset")[:2] == (0, expected)
+
     def test_verify_tells_unlike_datasets_apart(self, run_cli: Run, dataset_root: Path, tmp_path: Path):
         assert run_cli("data", "generate", tmp_path / "other", "--samples", 2, "--seed", 9)[0] == 0
         assert "differ" in error_line(run_cli, "data", "verify", dataset_root / "files", tmp_path / "other")

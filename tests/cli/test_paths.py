@@ -73,6 +73,60 @@ def test_a_name_no_file_can_have_is_one_line(
     assert not list(tmp_path.iterdir())
 
 
+NO_UTF_8 = "c\udcffd"
+
+
+@pytest.mark.parametrize("words", [words for words in VERBS if words[0] != "data"], ids=" ".join)
+def test_bytes_that_are_no_utf_8_are_one_line(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+):
+    monkeypatch.chdir(tmp_path)
+    given = [word.replace(URL, NO_UTF_8) for word in words]
+    shown = next(word for word in given if NO_UTF_8 in word).replace(NO_UTF_8, r"c\xffd")
+    expected = f"error: b'{shown}': not UTF-8, as what is written of it must be; rename it, or link to it\n"
+    assert run_cli(*given) == (2, "", expected)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [("sweep", "demo", "--dry-run"), ("submit", "slurm", "demo"), ("nightly", "init", "n")]
+)
+def test_a_folder_of_such_a_name_is_one_line(
+    run_cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+):
+    folder = tmp_path / NO_UTF_8
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    code, out, err = run_cli(*words)
+    assert (code, out) == (2, "")
+    assert err.endswith("/c\\xffd': not UTF-8, as what is written of it must be; start in another folder\n")
+    assert run_cli("report", "--help")[0] == run_cli("list", "formats")[0] == 0
+
+
+@pytest.mark.parametrize("key", ["data.root", "data.staging_dir"])
+def test_bytes_that_are_no_utf_8_in_an_override_are_one_line(run_cli: Any, key: str):
+    code, _, err = run_cli("sweep", "demo", "-o", f"{key}=/{NO_UTF_8}", "--dry-run")
+    assert code == 2 and f"{key}=/c\\xffd': not UTF-8" in err and len(err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", [NO_UTF_8, "a\nb", "it's #1: {x}"])
+def test_datasets_of_every_format_may_lie_below_any_name(run_cli: Any, tmp_path: Path, name: str):
+    made, all_ = tmp_path / name / "made", tmp_path / name / "all"
+    assert run_cli("data", "generate", made, "--samples", "4", "--variant", "tiny")[0] == 0
+    assert run_cli("data", "convert", made, all_, "--variant", "tiny", "--format", "all")[0] == 0
+    for folder in sorted(all_.iterdir()):
+        assert run_cli("data", "verify", made, folder)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["a\nb", "it's #1: {x}"])
+def test_a_root_of_any_name_is_taken_as_it_stands(run_cli: Any, tmp_path: Path, name: str):
+    root = tmp_path / name
+    assert run_cli("data", "generate", root / "files", "--samples", "8", "--variant", "tiny")[0] == 0
+    file = filled(("{sweep}",), tmp_path, tmp_path / "store")[0]
+    code, _, err = run_cli("sweep", file, "--dry-run", "-o", f"data.root={root}", "-o", "data.format=files")
+    assert "no such folder" not in err and code == 0, err
+
+
 def test_a_sites_file_that_no_file_can_be_is_one_line(run_cli: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("BENCHSUITE_SITE", "n" * 300)
     assert run_cli("sweep", "demo", "--dry-run") == (2, "", f"error: '{'n' * 99}...: File name too long\n")

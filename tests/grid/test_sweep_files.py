@@ -271,6 +271,10 @@ class TestMergeKeys:
         ("[1, a]", [1, "a"]),
         ("{dp: 2, 3: x}", {"dp": 2, "3": "x"}),
         ("2**63", "2**63"),
+        ("/data/run #1: it's/{a}", "/data/run #1: it's/{a}"),
+        ("/data/a\nb", "/data/a\nb"),
+        ("data\n  set", "data\n  set"),
+        ("[1,\n a]", [1, "a"]),
     ],
 )
 def test_values(text: str, value: Any):

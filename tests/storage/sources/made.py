@@ -11,6 +11,7 @@ from PIL import Image
 from benchsuite.storage.create.convert import Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError
 from benchsuite.storage.dataset.verify import verify_dataset
+from benchsuite.storage.sources import ReadOptions
 from benchsuite.workloads.facts import FACTS
 
 
@@ -22,7 +23,7 @@ def converted(source: Path, workload: str, form: str = "files", tokenizer: str |
         source,
         target,
         Wanted(workload, "tiny", form, kind=spec.kind, params=spec.variants["tiny"].sample),
-        tokenizer=tokenizer,
+        options=ReadOptions(tokenizer),
     )
     return verify_dataset(target)
 

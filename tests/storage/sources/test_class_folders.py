@@ -122,6 +122,14 @@ class TestTars:
         assert labels(source) == {"1": 0}
         assert labels(other) == {"cat/1": 0, "dog/1": 1}
 
+    def test_an_image_in_no_folder_is_of_no_class(self, tmp_path: Path) -> None:
+        """It would be counted to the first class."""
+        message = "images both in no folder and in folders (cat/)"
+        source = tar(tmp_path / "a.tar", [("cat/1.jpg", jpeg(1)), ("dog/1.jpg", jpeg(1)), ("2.jpg", jpeg(2))])
+        assert refusal(source, "resnet50") == f"{source}: {message}"
+        entries = mdb(tmp_path / "in", "cat/1.jpg", "dog/1.jpg", "2.jpg")
+        assert refusal(entries, "resnet50") == f"{entries / 'data.mdb'}: {message}"
+
     @pytest.mark.parametrize("above", ["", "imagenet/"])
     def test_parts_of_a_dataset_are_no_classes(self, tmp_path: Path, above: str) -> None:
         source = tar(tmp_path / "a.tar", [(f"{above}{part}/cat/1.jpg", jpeg(1)) for part in ("train", "val")])

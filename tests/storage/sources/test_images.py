@@ -181,17 +181,20 @@ class TestTars:
     @pytest.mark.parametrize(
         ("members", "words"),
         [
-            ([("0.jpg", jpeg(0)), ("0.cls", b"cat")], "sample '0': .cls: invalid literal"),
+            ([("0.jpg", jpeg(0)), ("0.cls", b"cat")], "sample '0': its .cls holds 'cat', not a whole number"),
             ([("0.jpg", jpeg(0)), ("0.cls", b"-1")], "sample '0': label -1"),
             ([("0.jpg", jpeg(0)), ("0.cls", b"1"), ("1.jpg", jpeg(1))], "sample '1' lacks .cls, which others have"),
             ([("0.cls", b"1"), ("1.jpg", jpeg(1))], "sample '0' has a .cls and no image"),
             ([("0.jpg", jpeg(0)), ("0.png", png(0))], "sample '0' has two images: .jpg and .png"),
             ([("0.jpg", jpeg(0)), ("0.jpg", jpeg(0))], "sample '0' has two members .jpg"),
-            ([("0.jpg", jpeg(0)), ("1.jpg", jpeg(1)), ("0.jpg", jpeg(0))], "another sample has the same key '0'"),
+            ([("0.jpg", jpeg(0)), ("1.jpg", jpeg(1)), ("0.jpg", jpeg(0))], "sample '0' has two members .jpg"),
             ([("0.jpg", jpeg(0)[:-9])], "sample '0': not a whole JPEG"),
             ([("0.jpg", b"text")], "sample '0': neither a JPEG nor a PNG"),
             ([("0.jpg", jpeg(0)), ("0.json", b"{")], "sample '0': .json: Expecting"),
-            ([("0.jpg", jpeg(0)), ("1.jpg", jpeg(1)), ("1.json", b'{"label": 2}')], "sample '1': its class comes from"),
+            (
+                [("0.jpg", jpeg(0)), ("1.jpg", jpeg(1)), ("1.json", b'{"label": 2}')],
+                "sample '0': no label; others have label in .json",
+            ),
             ([("a.b.jpg", jpeg(0))], "a.b.jpg: its name has more than one dot"),
             ([("../0.jpg", jpeg(0))], "member '../0.jpg' leads out"),
             ([("a/../../0.jpg", jpeg(0))], "member 'a/../../0.jpg' leads out"),

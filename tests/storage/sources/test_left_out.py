@@ -46,8 +46,10 @@ class TestOtherSorts:
         assert raised.value.told == tuple(f"{source}/dog/{name}: {ALLOWED}" for name in ("a.bmp", "b.tif"))
 
     def test_what_is_no_image_may_lie_beside(self, tmp_path: Path) -> None:
-        source = written(tmp_path / "in", "cat/a.jpg", "notes.txt", "cat/list.csv", "cat/.b.webp", ".b.bmp")
-        assert images(source) == {"cat/a": (jpeg(0), 0)}
+        source = written(
+            tmp_path / "in", "cat/a.jpg", "dog/a.jpg", "notes.txt", "cat/list.csv", "cat/.b.webp", ".b.bmp"
+        )
+        assert images(source) == {"cat/a": (jpeg(0), 0), "dog/a": (jpeg(1), 1)}
 
     @pytest.mark.parametrize(
         "members", [["a/1.jpg", "a/2.webp", "b/3.jpg"], ["a/1.jpg", "c/4.tif"], ["1.jpg", "1.gif"]]

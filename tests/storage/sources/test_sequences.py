@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from tfrecord.writer import TFRecordWriter
 
+from benchsuite.storage.dataset.manifest import DatasetError
+from benchsuite.storage.dataset.verify import same_samples
 from benchsuite.storage.formats.tokens import read_index
 from benchsuite.storage.sources import open_source
 from benchsuite.workloads.facts import FACTS
@@ -43,6 +45,26 @@ def check_windows(source: Path, tokens: np.ndarray, dtype: Any, form: str = "fil
     for number, window in enumerate(result):
         assert window.dtype == dtype
         assert window.tolist() == tokens[number * LENGTH : (number + 1) * LENGTH + 1].tolist()
+
+
+class TestWidths:
+    """The same token ids in types of another width are the same samples; their datasets keep the ids that they had."""
+
+    def test_the_same_ids(self, tmp_path: Path) -> None:
+        tokens = ids(1000)
+        narrow = converted(pair(tmp_path / "narrow", tokens, "u2"), "gpt_neox", "tokens")
+        wide = converted(pair(tmp_path / "wide", tokens, "i4"), "gpt_neox", "hdf5")
+        assert narrow.manifest.dataset_id == "db9f8929f0d00a0960f50d0e2ec4dc28"
+        assert wide.manifest.dataset_id == "3b20d75ed3b61a77b0d99196ce6ba9fa"
+        same_samples(narrow, wide)
+
+    def test_other_ids_are_told(self, tmp_path: Path) -> None:
+        tokens = ids(1000)
+        narrow = converted(pair(tmp_path / "narrow", tokens, "u2"), "gpt_neox")
+        tokens[LENGTH + 5] ^= 1
+        wide = converted(pair(tmp_path / "wide", tokens, "i4"), "gpt_neox")
+        with pytest.raises(DatasetError, match="differ, first at sample '00000001': 1 with other content"):
+            same_samples(narrow, wide)
 
 
 class TestPairs:

@@ -186,6 +186,7 @@ class TestTfrecord:
             ({"x": (1, "int")}, "record 1: no feature image/encoded; found x"),
             ({"image/encoded": (jpeg(0), "byte")}, "record 1: no feature image/class/label"),
             (record(jpeg(0), 0) | {"image/class/label": (b"cat", "byte")}, "image/class/label holds no integers"),
+            (record(jpeg(0), 0) | {"image/class/label": ([3, 4], "int")}, "image/class/label holds 2 classes"),
             (record(jpeg(0)[:-9], 0), "record 1: not a whole JPEG"),
             (record(jpeg(0), 0, key=(b"\xff", "byte")), "record 1: key: "),
             (record(jpeg(0), 0, key=(b"same", "byte")), "record 1: another record has the same key 'same'"),
