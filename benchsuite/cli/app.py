@@ -19,6 +19,7 @@ from benchsuite.contract import terminal
 from benchsuite.contract.exit_codes import CRASH, INTERRUPTED, OK, REQUEUE, STORE_VARIABLE, USAGE
 from benchsuite.contract.terminal import document, echo
 from benchsuite.host import signals
+from benchsuite.storage.errors import OUTAGES
 
 TAKE_BUCKETS = (("data",), ("probe", "storage"), ("probe", "checkpoint"))
 """Verbs whose arguments may be buckets."""
@@ -247,8 +248,8 @@ def _store(otherwise: Path | None) -> Path | None:
     return default_store() or otherwise
 
 
-UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
-"""What the system says of a path that was given: no file can have its name, or this user may not."""
+UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, *OUTAGES)
+"""What the system says of a path that was given: no file can have its name, this user may not, or nothing answers."""
 # typer carries click inside and exports of its exceptions only the leaves.
 _ClickError: Any = typer.BadParameter.__mro__[2]
 
@@ -300,8 +301,15 @@ def run_command(arguments: list[str]) -> int:
     except Exception as error:
         if not (mistakes := _users_mistakes(error)):
             raise
-        return _fail(USAGE, *mistakes)
+        return _fail(_code_of(error), *mistakes)
     return result if isinstance(result, int) else OK
+
+
+def _code_of(error: Exception) -> int:
+    """The exit code of a user's mistake; of a store that is gone, which may be back later, that to queue it again."""
+    from benchsuite.results.store.store import StoreVanished
+
+    return REQUEUE if isinstance(error, StoreVanished) else USAGE
 
 
 def _refuse_urls(arguments: list[str]) -> None:

@@ -17,6 +17,7 @@ from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import Progress
 from benchsuite.host.interference import Guard
 from benchsuite.launch.launcher import Launcher
+from benchsuite.launch.work_folder import is_there
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.claims import JOB_ID_VARIABLES
 from benchsuite.runner.roofline import with_tiles
@@ -47,8 +48,8 @@ def measure(
         compile_for(spec.layout.engine, spec.device)
         outcome = launcher.run(spec, attempt.point.dataset, folder, on_progress)
         outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
-    except FileNotFoundError:
-        if folder.is_dir():
+    except OSError:
+        if is_there(folder):
             raise
         outcome = Outcome()
     facts, found = looks.after() if looks is not None else ({}, [])

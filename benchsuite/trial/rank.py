@@ -14,6 +14,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, extra_pairs, layout
 from benchsuite.storage.dataset.kinds import travelling
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
+from benchsuite.storage.errors import GONE_DATASET, DatasetError, NoDatasetError
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.counters import MountIO, mount_io
@@ -46,7 +47,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     device = settle(spec, me)
     rendezvous = rendezvous_of(me, spec.measure.timeout_s)
     bucket = watched(spec)
-    dataset = open_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
+    dataset = _planned_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
 
     heart.phase("stage")
     placed, staged = staging.place(spec, dataset, me, rendezvous, keep)
@@ -96,6 +97,14 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     found = replace(found, storage_ceiling=page_cache.storage_ceiling(spec, placed.dataset, feed, me))
     heart.phase("done")
     return found
+
+
+def _planned_dataset(folder: Path) -> Dataset:
+    """Open the dataset of a trial, which was there when the trial was planned."""
+    try:
+        return open_dataset(folder)
+    except NoDatasetError:
+        raise DatasetError(f"{folder}: {GONE_DATASET}: removed, or its file system was unmounted") from None
 
 
 def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> None:
