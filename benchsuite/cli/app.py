@@ -302,7 +302,18 @@ def run_command(arguments: list[str]) -> int:
         if not (mistakes := _users_mistakes(error)):
             raise
         return _fail(_code_of(error), *mistakes)
+    finally:
+        _tell_left_out()
     return result if isinstance(result, int) else OK
+
+
+def _tell_left_out() -> None:
+    """Say which segments a verb could not read, if it has not done so; most verbs read none."""
+    if "benchsuite.results.store.segments" in sys.modules:
+        from benchsuite.cli.common import left_out_lines
+
+        for line in left_out_lines():
+            echo(line, err=True)
 
 
 def _code_of(error: Exception) -> int:

@@ -110,6 +110,7 @@ def planned(asked: SweepSpec | None, session: str, store: ResultsStore) -> dict[
 
     Where this machine would plan none of the trials that the sweep has planned on its nodes, theirs are meant.
     """
+    store.exists()  # else a store that does not answer is told by the path of a folder in it
     kept = kept_plans(store.path, session)
     if asked is None:
         return {trial: label for plan in kept.values() for trial, label in plan.items()} or None

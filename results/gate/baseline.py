@@ -177,11 +177,11 @@ def baseline_of(store: ResultsStore) -> dict[str, Any]:
     Raises:
         StoreError: there is none, or it cannot be read.
     """
-    path = store.path / FILE
+    path, is_store = store.path / FILE, store.exists()
     try:
         return Baseline.model_validate_json(regular_file(path)).model_dump()
     except FileNotFoundError:
-        if not store.exists():
+        if not is_store:
             raise StoreError(
                 f"store {store.path}: no results there; name one with --store or BENCHSUITE_STORE"
             ) from None

@@ -27,6 +27,9 @@ MAX_RECORD_BYTES, MAX_LINE_BYTES = 1 << 26, 1 << 30
 GONE = (errno.ENOENT, errno.ESTALE)
 """Error numbers that mean: the file was removed while it is written."""
 
+UNTOLD: dict[Path, dict[str, str]] = {}
+"""By store: segments that were passed over as this user may not read them, with their owners, until the user hears."""
+
 
 class StoreError(ValueError):
     """Something about a store that its user can mend: said in one line."""
@@ -157,13 +160,15 @@ def no_segments(store: Path) -> list[Passed]:
 
 
 def unreadable(path: Path) -> Passed:
-    """What is passed over of a segment that this user may not read: all of it."""
+    """What is passed over of a segment that this user may not read: all of it; noted in UNTOLD."""
     uid = path.stat().st_uid
     try:
         owner = pwd.getpwuid(uid).pw_name
     except KeyError:
         owner = f"user {uid}"
-    return Passed(segment_name(path), 0, 0, f"may not be read, it belongs to {owner}", owner=owner)
+    passed = Passed(segment_name(path), 0, 0, f"may not be read, it belongs to {owner}", owner=owner)
+    UNTOLD.setdefault(path.parent.parent, {})[passed.segment] = owner
+    return passed
 
 
 def _named_as_segments(store: Path) -> list[tuple[Path, bool]]:

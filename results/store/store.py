@@ -35,6 +35,7 @@ from benchsuite.results.store.segments import (
     Stored,
     StoreError,
     lines,
+    unreadable,
     without_collector,
 )
 from benchsuite.results.store.snapshot import Snapshot, compacted_records, snapshot
@@ -217,16 +218,19 @@ class ResultsStore:
         return found
 
     def samples(self, record: Record) -> dict[str, Any] | None:
-        """The raw samples of a record, or None where it has none."""
+        """The raw samples of a record, or None where it has none, or none that this user may read."""
         if record.samples_file is None:
             return None
         path = self.path / SEGMENTS / Path(record.samples_file).name
         if not _is_file(path):
             return None
         wanted = json.dumps(record.record_id)[1:-1].encode()
-        for line in lines(path):
-            if wanted in line and (found := _samples_of(line, record.record_id)):
-                return found if record.schema_version > 1 else _with_parts_renamed(found)
+        try:
+            for line in lines(path):
+                if wanted in line and (found := _samples_of(line, record.record_id)):
+                    return found if record.schema_version > 1 else _with_parts_renamed(found)
+        except PermissionError:
+            unreadable(path)
         return None
 
     def steps(self, record: Record) -> dict[str, Any] | None:
