@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,14 +45,6 @@ def kept_work(folder: Path, store: Path) -> Path:
     for path in folder.rglob("*"):
         share(path, store, 0o050)
     return folder.rename(folder.with_name(f"{os.getpid()}-{uuid.uuid4().hex[:6]}"))
-
-
-def is_there(folder: Path) -> bool:
-    """Whether a folder is still there; not so where its file system does not answer."""
-    try:
-        return stat.S_ISDIR(folder.stat().st_mode)
-    except OSError:
-        return False
 
 
 def remove_left_work(store: Path) -> None:

@@ -43,7 +43,7 @@ from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
 from benchsuite.launch.rendezvous import VARIABLE, Invitation, answer, interface_of, read_invitation
-from benchsuite.launch.work_folder import is_there
+from benchsuite.storage.dataset.local_path import is_folder
 from benchsuite.storage.dataset.manifest import DatasetError
 from benchsuite.storage.objects.path import path_of
 
@@ -285,7 +285,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
 def _is_seen(folder: Path, within_s: float) -> bool:
     """Whether this node sees a folder that another has just made: network file systems may take a moment."""
     deadline = time.monotonic() + within_s
-    while not is_there(folder):
+    while not is_folder(folder):
         if time.monotonic() > deadline:
             return False
         time.sleep(MEET_PAUSE_S)

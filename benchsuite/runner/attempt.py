@@ -17,10 +17,10 @@ from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import Progress
 from benchsuite.host.interference import Guard
 from benchsuite.launch.launcher import Launcher
-from benchsuite.launch.work_folder import is_there
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.claims import JOB_ID_VARIABLES
 from benchsuite.runner.roofline import with_tiles
+from benchsuite.storage.dataset.local_path import is_folder
 from benchsuite.workloads.engine import engine_of
 
 SIGNALS_APART_S = 2.0
@@ -49,7 +49,7 @@ def measure(
         outcome = launcher.run(spec, attempt.point.dataset, folder, on_progress)
         outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
     except OSError:
-        if is_there(folder):
+        if is_folder(folder):
             raise
         outcome = Outcome()
     facts, found = looks.after() if looks is not None else ({}, [])

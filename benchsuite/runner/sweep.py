@@ -18,7 +18,7 @@ from benchsuite.grid.validity import what_fits_all
 from benchsuite.host.interference import Guard
 from benchsuite.host.signals import Terminated
 from benchsuite.launch.launcher import CannotStart, Launcher, TooFewNodes, machine_of
-from benchsuite.launch.work_folder import is_there, kept_work, remove_left_work, work_folder
+from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.results.store.outcomes import FINISHED, Ended
 from benchsuite.results.store.place import check_same, is_same
 from benchsuite.results.store.record import TrialRecord
@@ -31,6 +31,7 @@ from benchsuite.runner.deadline import Deadline
 from benchsuite.runner.durations import Durations
 from benchsuite.runner.outage import Outages
 from benchsuite.runner.roofline import with_roof
+from benchsuite.storage.dataset.local_path import is_folder
 
 
 class Lost(Exception):
@@ -176,6 +177,9 @@ def run(
             num_started += 1
             with holding:
                 bench.measure(item, number, holding)
+    except OSError:
+        check_same(store.path)  # else it is no matter of the store
+        raise
     finally:
         claims.release()
     none = turns.late and not num_started
@@ -287,7 +291,7 @@ def run_one(
 
         try:
             record, samples = measure(attempt, launcher, folder, on_progress, guard)
-            if record.status != "ok" and not is_there(folder):
+            if record.status != "ok" and not is_folder(folder):
                 check_same(store.path)  # it is no fault of the trial then
         except (KeyboardInterrupt, Terminated):
             record, _ = conclude(attempt, Outcome(interrupted=True), folder)
