@@ -277,11 +277,11 @@ def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | No
     found = sorted(folder.glob(f"{TORCH_TRACE}-*"))
     if found and root is not None:
         folder_in(root, *target.relative_to(root).parts)
+        for path in found:
+            share(path, root)
     elif found:
         target.mkdir(parents=True, exist_ok=True)
     kept = [Path(shutil.move(path, target / path.name)) for path in found]
-    for path in kept if root is not None else ():
-        share(path, root)
     return record.model_copy(update={"traces": [str(path.relative_to(root) if root else path) for path in kept]})
 
 

@@ -347,7 +347,7 @@ def _users_mistakes(error: Exception) -> list[str]:
     """What the user can mend: errors of the packages that say so, and paths that nobody may use; nothing of a crash."""
     from benchsuite.contract.errors import UserError, shown
     from benchsuite.contract.packages import remedy
-    from benchsuite.results.store.store import StoreError
+    from benchsuite.results.store.store import StoreError, StoreVanished
     from benchsuite.storage.dataset.manifest import DatasetError
     from benchsuite.workloads import WorkloadError
 
@@ -355,6 +355,8 @@ def _users_mistakes(error: Exception) -> list[str]:
         return [f"{shown(os.fspath(error.filename))}: {error.strerror}"]
     if isinstance(error, UserError):
         return [*map(str, error.args)]
+    if isinstance(error, StoreVanished):
+        return [f"{error}; the same command goes on once it is back"]
     if isinstance(error, ModuleNotFoundError) and (helps := remedy(error.name or "")):
         return [f"this needs {error.name}, which is not installed: {helps}"]
     return [str(error)] if isinstance(error, StoreError | DatasetError | WorkloadError) else []

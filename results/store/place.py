@@ -28,8 +28,7 @@ class StoreVanished(StoreError):
 
     def __init__(self, store: Path, why: str, kept: str = "") -> None:
         self.store, self.why = store, why
-        told = [f"store {store} {why}", kept, "the same command goes on once it is back"]
-        super().__init__("; ".join(filter(None, told)))
+        super().__init__("; ".join(filter(None, [f"store {store} {why}", kept])))
 
     def with_kept(self, kept: str) -> "StoreVanished":
         """Return it with where a record is kept."""
