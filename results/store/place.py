@@ -51,15 +51,13 @@ _known: dict[str, Identity] = {}
 def settle(store: Path, may_make: bool = True) -> None:
     """Find a store, or make one, and remember it.
 
-    A job that was started before makes none: its store is on a file system that is not mounted here.
-
     Raises:
         StoreVanished: there is none, and none may be made.
         OSError: it cannot be made.
     """
     folder, path = store / SEGMENTS, store / ID
     if not _is_folder(folder):
-        if was_requeued():
+        if not may_make and was_requeued():
             why = "is not there, though this job ran before: is its file system mounted on this node?"
             raise StoreVanished(store, f"{why} If it was never made: mkdir -p {folder}")
         if not may_make:

@@ -24,7 +24,15 @@ from pydantic_core import from_json
 from benchsuite.results.store import shapes
 from benchsuite.results.store.manifest import DamagedPartsError
 from benchsuite.results.store.outcomes import Ended, outcomes
-from benchsuite.results.store.place import StoreVanished, check_same, is_same, is_settled, settle, share_open
+from benchsuite.results.store.place import (
+    StoreVanished,
+    check_same,
+    is_same,
+    is_settled,
+    settle,
+    share_open,
+    was_requeued,
+)
 from benchsuite.results.store.record import FORMER_PARTS, Kind, Record, TrialRecord
 from benchsuite.results.store.segments import (
     GONE,
@@ -89,14 +97,15 @@ class ResultsStore:
     def check_writable(self, may_make: bool = True) -> None:
         """Find or make the store, and make a probe file in it, which has no name where the file system can do without.
 
-        From now on this process makes nothing at its path once another store is there.
+        From now on this process makes nothing at its path once another store is there. A job that was started before
+        makes no store: its own is on a file system that is not mounted here.
 
         Raises:
             StoreVanished: there is none, and it may not be made.
             StoreError: it cannot be written.
         """
         try:
-            settle(self.path, may_make)
+            settle(self.path, may_make and not was_requeued())
             with tempfile.TemporaryFile(dir=self.path / SEGMENTS) as probe:
                 probe.write(b"x")
         except OSError as error:

@@ -400,7 +400,11 @@ class TestVanished:
         assert found.samples(found.records()[0]) == {"record_id": "record-1", "number": 1}
         assert ids(found) == ["record-1"] and ids(ResultsStore(away)) == ["record-0"], "it is in one of them"
 
-    def test_another_in_its_place(self, store: ResultsStore, temporary: Path, tmp_path: Path):
+    def test_another_in_its_place(
+        self, store: ResultsStore, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """A job that was queued again keeps its record, too."""
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
         store.path.rename(tmp_path / "away")
         (store.path / "segments").mkdir(parents=True)
         (store.path / ID).write_text("another")
