@@ -24,12 +24,14 @@ ERRORS = (*map(os.strerror, OUTAGES), GONE_DATASET)
 class Outages:
     """Waits for the dataset of trials that fail one after another with the same error of a file system."""
 
-    say: Callable[[str], None]
     _error: str | None = None
     _count: int = 0
 
-    def after(self, record: TrialRecord, dataset: Path | None) -> None:
-        """Note how a trial ended, before the next one; wait for its dataset where it is the last of too many."""
+    def after(self, record: TrialRecord, dataset: Path | None, say: Callable[[str], None]) -> None:
+        """Note how a trial ended, before the next one; wait for its dataset where it is the last of too many.
+
+        `say` is told so, and what came of it.
+        """
         error = error_of(record)
         self._count = self._count + 1 if error == self._error else 1
         self._error = error
@@ -37,11 +39,11 @@ class Outages:
             return
         self._count = 0
         what = "the dataset is gone" if error == GONE_DATASET else error
-        self.say(f"{IN_A_ROW} trials in a row failed ({what}): waiting for {dataset}, at most {MOST_S:.0f} s")
+        say(f"{IN_A_ROW} trials in a row failed ({what}): waiting for {dataset}, at most {MOST_S:.0f} s")
         began_s = time.monotonic()
         while not (back := answers(dataset)) and time.monotonic() - began_s < MOST_S:
             time.sleep(PAUSE_S)
-        self.say(f"{dataset} {'is back' if back else 'did not come back'}: the sweep goes on")
+        say(f"{dataset} {'is back' if back else 'did not come back'}: the sweep goes on")
 
 
 def error_of(record: TrialRecord) -> str | None:

@@ -203,9 +203,7 @@ class _Bench:
     sizes: dict[str, Point] = field(default_factory=dict)
     ceilings: Ceilings = field(default_factory=dict)
     guard: Guard = field(default_factory=Guard)
-
-    def __post_init__(self) -> None:
-        self.outages = Outages(self.watcher.say)
+    outages: Outages = field(default_factory=Outages)
 
     def measure(self, item: Todo, number: int, holding: Holding) -> None:
         """Run one trial and append its record, but for one that another sweep has, or had already."""
@@ -245,7 +243,7 @@ class _Bench:
         self.watcher.finished(record, self._rest_s(number))
         self.records.append(record)
         if number + 1 < len(self.todo):
-            self.outages.after(record, item.point.dataset)
+            self.outages.after(record, item.point.dataset, self.watcher.say)
 
     def _rest_s(self, number: int) -> float | None:
         """How long the trials after this one may take; None where nothing is known yet."""

@@ -201,7 +201,10 @@ def _new_id(path: Path, store: Path) -> str:
         share_open(descriptor, store)
         try:
             os.link(partial, path)
-        except OSError:  # it is there by now, or the file system has no hard links
+        except FileExistsError:  # another process was faster
+            if not _id_in(path):  # it is damaged
+                partial.replace(path)
+        except OSError:  # the file system has no hard links
             if not _found_id(path):
                 partial.replace(path)
     finally:
