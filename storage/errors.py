@@ -1,11 +1,23 @@
 """What is wrong with a dataset, or with what was asked of it; and how libraries' errors become that."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+OUTAGES = (errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT)
+"""What the system says of a file system that does not answer for now: its server, its network or its disk is gone."""
 
 
 class DatasetError(ValueError):
     """Something about a dataset that its user can mend: said in one line."""
+
+
+class NoDatasetError(DatasetError):
+    """There is no dataset in a folder, or no such folder."""
+
+
+GONE_DATASET = "the dataset was there when the trial was planned, and is gone"
+"""What is said of one that was removed meanwhile, or whose file system was unmounted."""
 
 
 def reason(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import RankSamples, read_progress
 from benchsuite.results.store.record import Status
+from benchsuite.storage.dataset.local_path import is_folder
 
 _RANKED = ("oom", "signal", "failed", "exit", "hang", "peer")
 """Causes of a trial's failure, most telling first: survivors of another rank's end report that end."""
@@ -28,7 +29,7 @@ def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -
     where = _where(folder)
     if outcome.interrupted:
         return "interrupted", f"interrupted {where}"
-    if not folder.is_dir():
+    if not is_folder(folder):
         return "failed", "its work folder was removed while it ran, as where a store is purged"
     if outcome.launcher_error is not None:
         return "failed", outcome.launcher_error

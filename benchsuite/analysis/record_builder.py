@@ -28,6 +28,7 @@ from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
 from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
+from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.record import CANNOT_TELL, RECORDS, VERDICT, Kind, Record, Status, TrialRecord
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
@@ -273,9 +274,16 @@ def _samples(results: list[RankSamples]) -> dict[str, Any]:
 
 
 def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | None = None) -> TrialRecord:
-    """Move the traces that ranks left in a work folder to `target`; the record with where they are, below `root`."""
+    """Move the traces that ranks left in a work folder to `target`; the record with where they are, below `root`.
+
+    `root` is the store that `target` is in; None where it is in none.
+    """
     found = sorted(folder.glob(f"{TORCH_TRACE}-*"))
-    if found:
+    if found and root is not None:
+        folder_in(root, *target.relative_to(root).parts)
+        for path in found:
+            share(path, root)
+    elif found:
         target.mkdir(parents=True, exist_ok=True)
     kept = [Path(shutil.move(path, target / path.name)) for path in found]
     return record.model_copy(update={"traces": [str(path.relative_to(root) if root else path) for path in kept]})

@@ -24,6 +24,7 @@ from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
 from benchsuite.launch.launcher import check_name
 from benchsuite.results.render.words import counted, typed
+from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.durations import Durations, cost, durations_of
 from benchsuite.runner.durations import in_words as time_in_words
@@ -266,8 +267,13 @@ def _write(job: Job, text: str) -> None:
     try:
         if os.path.lexists(job.script) and not _is(job.script, text):
             echo(f"note: {job.script} was there with other content: replaced", err=True)
-        job.out.mkdir(parents=True, exist_ok=True)
+        if job.out.parent == job.store:
+            folder_in(job.store, job.out.name)
+        else:
+            job.out.mkdir(parents=True, exist_ok=True)
         write_new(job.script, text, 0o755)
+        if job.out.parent == job.store:
+            share(job.script, job.store)
     except OSError as error:
         raise UserError(f"--out {job.out}: cannot be written: {error.strerror}") from error
 

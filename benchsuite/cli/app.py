@@ -19,6 +19,7 @@ from benchsuite.contract import terminal
 from benchsuite.contract.exit_codes import CRASH, INTERRUPTED, OK, REQUEUE, STORE_VARIABLE, USAGE
 from benchsuite.contract.terminal import document, echo
 from benchsuite.host import signals
+from benchsuite.storage.errors import OUTAGES
 
 TAKE_BUCKETS = (("data",), ("probe", "storage"), ("probe", "checkpoint"))
 """Verbs whose arguments may be buckets."""
@@ -249,8 +250,8 @@ def _store(otherwise: Path | None) -> Path | None:
     return default_store() or otherwise
 
 
-UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS)
-"""What the system says of a path that was given: no file can have its name, or this user may not."""
+UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, *OUTAGES)
+"""What the system says of a path that was given: no file can have its name, this user may not, or nothing answers."""
 # typer carries click inside and exports of its exceptions only the leaves.
 _ClickError: Any = typer.BadParameter.__mro__[2]
 
@@ -303,8 +304,26 @@ def run_command(arguments: list[str]) -> int:
     except Exception as error:
         if not (mistakes := _users_mistakes(error)):
             raise
-        return _fail(USAGE, *mistakes)
+        return _fail(_code_of(error), *mistakes)
+    finally:
+        _tell_left_out()
     return result if isinstance(result, int) else OK
+
+
+def _tell_left_out() -> None:
+    """Say which segments a verb could not read, if it has not done so; most verbs read none."""
+    if "benchsuite.results.store.segments" in sys.modules:
+        from benchsuite.cli.common import left_out_lines
+
+        for line in left_out_lines():
+            echo(line, err=True)
+
+
+def _code_of(error: Exception) -> int:
+    """The exit code of a user's mistake; of a store that is gone, which may be back later, that to queue it again."""
+    from benchsuite.results.store.store import StoreVanished
+
+    return REQUEUE if isinstance(error, StoreVanished) else USAGE
 
 
 def _refuse_urls(arguments: list[str]) -> None:
@@ -357,7 +376,7 @@ def _users_mistakes(error: Exception) -> list[str]:
     """What the user can mend: errors of the packages that say so, and paths that nobody may use; nothing of a crash."""
     from benchsuite.contract.errors import UserError, shown
     from benchsuite.contract.packages import remedy
-    from benchsuite.results.store.store import StoreError
+    from benchsuite.results.store.store import StoreError, StoreVanished
     from benchsuite.storage.dataset.manifest import DatasetError
     from benchsuite.workloads import WorkloadError
 
@@ -365,6 +384,8 @@ def _users_mistakes(error: Exception) -> list[str]:
         return [f"{shown(os.fspath(error.filename))}: {error.strerror}"]
     if isinstance(error, UserError):
         return [*map(str, error.args)]
+    if isinstance(error, StoreVanished):
+        return [f"{error}; the same command goes on once it is back"]
     if isinstance(error, ModuleNotFoundError) and (helps := remedy(error.name or "")):
         return [f"this needs {error.name}, which is not installed: {helps}"]
     return [str(error)] if isinstance(error, StoreError | DatasetError | WorkloadError) else []

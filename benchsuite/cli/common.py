@@ -12,6 +12,7 @@ from benchsuite.contract.terminal import PlainFormat, TableFormat, document, ech
 from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.contract.version import VERSION
 from benchsuite.results.render.words import counted, typed
+from benchsuite.results.store.segments import UNTOLD
 from benchsuite.results.store.store import ResultsStore
 
 GROUP: dict[str, Any] = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None}
@@ -20,6 +21,7 @@ ComparedKind = Literal["trial", "comm"]
 """Kinds of records that are compared and checked."""
 Store = Annotated[Path, typer.Option("--store", envvar=STORE_VARIABLE, help="Results store.", show_default=True)]
 DEFAULT_STORE = Path("benchsuite-store")
+MAX_NAMED = 8
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
 Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
 Profile = Annotated[
@@ -45,7 +47,7 @@ def tell(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:
 def damage_lines(store: ResultsStore) -> Iterator[str]:
     """What the last reading passed over, and why."""
     newer = [line for line in store.passed if line.newer]
-    bad = [line for line in store.passed if not line.newer]
+    bad = [line for line in store.passed if not line.newer and line.owner is None]
     if bad:
         first = f"{bad[0].segment}, byte {bad[0].offset}: {bad[0].reason}"
         yield f"warning: {counted(len(bad), 'line')} of {store.path} could not be read; the first: {first}"
@@ -53,6 +55,17 @@ def damage_lines(store: ResultsStore) -> Iterator[str]:
         yield f"warning: {counted(len(newer), 'record')} of {store.path} of a newer schema: upgrade benchsuite"
     if store.damage:
         yield f"warning: {store.damage}"
+    yield from left_out_lines()
+
+
+def left_out_lines() -> Iterator[str]:
+    """Which segments were passed over as this user may not read them, and whose they are; each is told once."""
+    while UNTOLD:
+        store, owners = UNTOLD.popitem()
+        named = [f"{segment} of {owner}" for segment, owner in sorted(owners.items())[:MAX_NAMED]]
+        more = f" and {len(owners) - MAX_NAMED} more" if len(owners) > MAX_NAMED else ""
+        what = counted(len(owners), "segment")
+        yield f"warning: left out {what} of {store} that this user may not read: {', '.join(named)}{more}"
 
 
 def warn_of_damage(store: ResultsStore) -> None:

@@ -354,7 +354,7 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
             store, plan = ResultsStore(asked.store), _plan(asked, spec, chosen, machine)
             if dry_run:
                 return print_plan(plan, store, asked)
-            store.check_writable()
+            store.check_writable(may_make=this_lane() is None)
             if asked.lanes > 1:
                 codes = run_lanes(asked.lanes, command, num_nodes)
                 _show(plan, store, asked.session)

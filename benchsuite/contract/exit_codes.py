@@ -10,6 +10,7 @@ MEANINGS = {
     SOME_FAILED: "some trials failed",
     NOTHING_RAN: "nothing could run or be judged",
     REGRESSION: "a regression was found, or a slow node",
-    REQUEUE: "stopped early by SIGTERM, SIGHUP, SIGUSR1 or --until, or nodes are lost that trials need: queue it again",
+    REQUEUE: "stopped early by SIGTERM, SIGHUP, SIGUSR1 or --until, or nodes are lost that trials need, or "
+    "the store is no longer there: queue it again",
     INTERRUPTED: "interrupted",
 }

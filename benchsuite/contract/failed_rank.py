@@ -71,5 +71,5 @@ def failed_result(rank: int, error: BaseException) -> RankSamples:
 
 def leave_failed(me: RankIdentity, error: BaseException) -> None:
     """Write the result of a rank that ended with an exception, unless what it measured lies there already."""
-    if not me.result_path.exists():
-        failed_result(me.rank, error).write(me.result_path)
+    if not me.has_left_result:
+        me.leave(failed_result(me.rank, error))

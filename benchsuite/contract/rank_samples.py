@@ -1,16 +1,18 @@
 """What passes between a launcher and the ranks of a trial: who a rank is, how far it is, what it found."""
 
+import hashlib
 import json
 import mmap
 import os
 import struct
+import tempfile
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from benchsuite.storage.dataset.owned_files import write_new
+from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 PHASES = ("start", "stage", "evict", "warm", "load", "build", "warmup", "measure", "count", "done")
 _PROGRESS = struct.Struct("<qqqd")  # phase, steps done, steps in all, AU so far
@@ -47,6 +49,8 @@ class RankIdentity:
     """Cores of this node over its ranks; None: this is its one rank."""
     watches_machine: bool = True
     """False where ranks of another node are on the same machine and read its counters."""
+    temporary: Path | None = None
+    """The launcher's temporary folder, where it is on the same node."""
 
     @property
     def reads_counters(self) -> bool:
@@ -67,6 +71,21 @@ class RankIdentity:
     @property
     def result_path(self) -> Path:
         return self.folder / f"rank-{self.rank}.json"
+
+    def leave(self, result: "RankSamples") -> None:
+        """Leave a result where the launcher looks: in its folder, else, where that has vanished, by its spare path."""
+        try:
+            result.write(self.result_path)
+        except OSError:
+            if self.temporary is None:
+                raise
+            result.write(spare_path(self.result_path, self.temporary))
+
+    @property
+    def has_left_result(self) -> bool:
+        """Whether a result lies where `leave` puts one; False where its file system does not answer."""
+        spare = self.temporary and spare_path(self.result_path, self.temporary)
+        return os.path.exists(self.result_path) or (spare is not None and spare.exists())
 
     @property
     def log_path(self) -> Path:
@@ -315,8 +334,25 @@ def read_result(path: Path) -> RankSamples | None:
     """A rank's result, or None where it left none."""
     try:
         return parse_result(path.read_bytes())
+    except OSError:
+        return _spared(spare_path(path, Path(tempfile.gettempdir())))
+    except ValueError:
+        return None
+
+
+def spare_path(path: Path, temporary: Path) -> Path:
+    """Where on the same node a result is left whose folder has vanished, as with a store's file system."""
+    return temporary / f"benchsuite-result-{hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]}.json"
+
+
+def _spared(path: Path) -> RankSamples | None:
+    """A result that was left by its spare path, which is removed; None where there is none."""
+    try:
+        found = parse_result(read_plain(path))
+        path.unlink()
     except (OSError, ValueError):
         return None
+    return found
 
 
 def parse_result(text: str | bytes) -> RankSamples:

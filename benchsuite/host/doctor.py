@@ -13,6 +13,7 @@ from benchsuite.host.environment import devices, environment, file_system
 from benchsuite.host.machine import lost_devices, this_machine
 from benchsuite.results.render.words import binary, counted
 from benchsuite.storage.dataset.manifest import is_dataset, read_manifest
+from benchsuite.storage.errors import OUTAGES
 from benchsuite.storage.observe import lustre, page_cache
 from benchsuite.storage.observe.file_systems import Cached, file_system_of, in_words
 
@@ -91,10 +92,13 @@ def _path(path: Path) -> list[Examined]:
         if not path.is_dir():
             return [Examined("fail", f"{path}: no such folder -> mkdir -p {path}")]
     except OSError as error:
-        return [Examined("fail", f"{path}: {error.strerror} -> choose a folder you may read")]
+        helps = "mount its file system again" if error.errno in OUTAGES else "choose a folder you may read"
+        return [Examined("fail", f"{path}: {error.strerror} -> {helps}")]
     facts = file_system(path)
     name = f"{path} {facts['file_system']} on {facts['mount']}"
     free = facts["free_bytes"]
+    if free is None:
+        return [Examined("fail", f"{name}: it does not answer -> mount its file system again")]
     space = Examined("warn" if free < LOW_FREE_BYTES else "ok", f"{name}, {free / 1e9:.1f} GB free")
     stripes = [_stripes(path, facts["lustre"])] if facts["file_system"] == "lustre" else []
     return [space, _cache(path, str(facts["file_system"]), facts["server_cache"]), *stripes]

@@ -7,11 +7,11 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 
@@ -26,6 +26,7 @@ from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.observe import lustre
 from benchsuite.storage.observe.file_systems import device_of, mount_of, server_cache_of
 
+T = TypeVar("T")
 LIBRARIES = (
     "torch",
     "numpy",
@@ -111,6 +112,7 @@ def container(environment: Mapping[str, str] = os.environ, root: Path = Path("/"
 def file_system(path: Path) -> dict[str, Any]:
     """Type, mount point and its options, free bytes of the file system of a path (or its nearest existing parent).
 
+    What cannot be had of a file system that does not answer is None: a trial that reads from it tells why it fails.
     `lustre` is the layout there (`storage.observe.lustre.layout_of`), None on other file systems and without `lfs`.
     """
     if isinstance(path, ObjectPath):
@@ -118,18 +120,37 @@ def file_system(path: Path) -> dict[str, Any]:
             ("mount_options", "free_bytes", "read_ahead_kb", "lustre")
         )
     real = path.resolve()
-    while not real.exists():
+    while not _may_exist(real):
         real = real.parent
     mount = mount_of(real)
     return {
         "file_system": mount.fstype if mount else None,
-        "server_cache": server_cache_of(mount.fstype, device_of(real, mount.device)) if mount else "unknown",
+        "server_cache": server_cache_of(mount.fstype, _answer(device_of, real, mount.device)) if mount else "unknown",
         "mount": mount.mountpoint if mount else None,
         "mount_options": mount_options(mount.opts) if mount else None,
-        "free_bytes": psutil.disk_usage(str(real)).free,
-        "read_ahead_kb": read_ahead_kb(real),
-        "lustre": lustre.layout_of(real) if mount and mount.fstype == "lustre" else None,
+        "free_bytes": getattr(_answer(psutil.disk_usage, str(real)), "free", None),
+        "read_ahead_kb": _answer(read_ahead_kb, real),
+        "lustre": _answer(lustre.layout_of, real) if mount and mount.fstype == "lustre" else None,
     }
+
+
+def _may_exist(path: Path) -> bool:
+    """Whether a path is there, or its file system does not answer."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _answer(ask: Callable[..., T], *arguments: Any) -> T | None:
+    """What a file system says; None where it does not answer."""
+    try:
+        return ask(*arguments)
+    except OSError:
+        return None
 
 
 def read_ahead_kb(path: Path) -> int | None:

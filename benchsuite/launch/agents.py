@@ -39,6 +39,8 @@ from benchsuite.launch.link import Link
 from benchsuite.launch.node import about_this_node, node_name, package_path
 from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, cores_per_rank, shares
 from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, shared_networks, write_invitation
+from benchsuite.results.store.place import folder_in
+from benchsuite.results.store.store import ResultsStore
 
 CLEANUP_GRACE_S = 30.0
 """How long after a trial's time-out agents may take to end their processes."""
@@ -173,6 +175,9 @@ class AgentLauncher:
         """Where each task of a job is to be an agent: become one, and not return, in all but the first.
 
         The first leaves word for the others in the store, which all see.
+
+        Raises:
+            StoreError: the store cannot be written.
         """
         mine = self.agent_config.task
         if mine is None:
@@ -180,6 +185,8 @@ class AgentLauncher:
         self._place = (store / MEETINGS / f"{mine.job}.json").absolute()
         if mine.rank > 0:
             os.execve(ZYGOTE[0], list(ZYGOTE), agents_environment(str(self._place)))
+        ResultsStore(store).check_writable()
+        folder_in(store, *MEETINGS.parts)
         self.start()  # now: the others wait for it, however long this process plans
 
     def __enter__(self) -> Self:

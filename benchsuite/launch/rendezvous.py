@@ -298,13 +298,12 @@ def _proven(connection: socket.socket, token: str) -> bool:
 
 
 def write_invitation(path: Path, invitation: Invitation) -> None:
-    """Leave an invitation where only this user reads it, whole from the start.
+    """Leave an invitation where only this user reads it, whole from the start; its folder is there.
 
     Raises:
         UserError: it cannot be left there.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_new(path, invitation.text(), 0o600)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchsuite.contract.scratch import scratch
 from benchsuite.launch.agents import AgentLauncher
+from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.segments import StoreError
 from benchsuite.storage.dataset.partial import partial_folder, partial_folders, remove_abandoned
 
@@ -25,9 +26,10 @@ def work_folder(store: Path, trial: str) -> Iterator[Path]:
     Raises:
         StoreError: the store cannot be written.
     """
-    folder = partial_folder(store / WORK / trial / ATTEMPT)
     try:
-        folder.mkdir(0o755, parents=True)  # for no umask may others write it: names in it are foreseeable
+        folder = partial_folder(folder_in(store, WORK, trial) / ATTEMPT)
+        folder.mkdir(0o755)  # for no umask may others write it: names in it are foreseeable
+        share(folder, store, 0o050)
     except OSError as error:
         raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
     try:
@@ -38,8 +40,10 @@ def work_folder(store: Path, trial: str) -> Iterator[Path]:
             folder.parent.rmdir()
 
 
-def kept_work(folder: Path) -> Path:
-    """Give an attempt's folder the name by which its record names it."""
+def kept_work(folder: Path, store: Path) -> Path:
+    """Give an attempt's folder the name by which its record names it; who shares the store may read what is in it."""
+    for path in folder.rglob("*"):
+        share(path, store, 0o050)
     return folder.rename(folder.with_name(f"{os.getpid()}-{uuid.uuid4().hex[:6]}"))
 
 

@@ -43,6 +43,7 @@ from benchsuite.launch.answers import VISIBLE_S
 from benchsuite.launch.link import Link
 from benchsuite.launch.node import CpuUse, about_this_node, node_name, oom_kills
 from benchsuite.launch.rendezvous import VARIABLE, Invitation, answer, interface_of, interfaces_in, read_invitation
+from benchsuite.storage.dataset.local_path import is_folder
 from benchsuite.storage.dataset.manifest import DatasetError
 from benchsuite.storage.objects.path import path_of
 
@@ -95,7 +96,7 @@ def rank_main(request: dict[str, Any], me: RankIdentity, agent: Agent, zygote: i
         _become_rank(request, me, agent, zygote)
         spec = TrialSpec.model_validate_json(request["spec"])
         dataset = path_of(request["dataset"]) if request["dataset"] else None
-        pkgutil.resolve_name(request["task"])(spec, dataset, me, keep).write(me.result_path)
+        me.leave(pkgutil.resolve_name(request["task"])(spec, dataset, me, keep))
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
         os._exit(0)
@@ -149,6 +150,7 @@ def fork_ranks(request: dict[str, Any], agent: Agent) -> list[int]:
         RankIdentity(**request["first"] | {"folder": Path(request["first"]["folder"])}),
         listen_fd=agent.listener.fileno(),
         staging_dir=copies_folder(spec),  # ranks get a TMPDIR of their own
+        temporary=None if agent.everywhere else Path(tempfile.gettempdir()),
         interface=interface_of(request["first"]["address"]) if request["first"]["address"] else None,
         interfaces=tuple(interfaces_in(request["networks"])),
     )
@@ -286,7 +288,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
 def _is_seen(folder: Path, within_s: float) -> bool:
     """Whether this node sees a folder that another has just made: network file systems may take a moment."""
     deadline = time.monotonic() + within_s
-    while not folder.is_dir():
+    while not is_folder(folder):
         if time.monotonic() > deadline:
             return False
         time.sleep(MEET_PAUSE_S)

@@ -20,6 +20,7 @@ from benchsuite.launch.launcher import Launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.claims import JOB_ID_VARIABLES
 from benchsuite.runner.roofline import with_tiles
+from benchsuite.storage.dataset.local_path import is_folder
 from benchsuite.workloads.engine import engine_of
 
 SIGNALS_APART_S = 2.0
@@ -47,8 +48,8 @@ def measure(
         compile_for(spec.layout.engine, spec.device)
         outcome = launcher.run(spec, attempt.point.dataset, folder, on_progress)
         outcome = replace(outcome, interrupted=outcome.interrupted or _asked_to_end(outcome))
-    except FileNotFoundError:
-        if folder.is_dir():
+    except OSError:
+        if is_folder(folder):
             raise
         outcome = Outcome()
     facts, found = looks.after() if looks is not None else ({}, [])

@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Generic, Literal, Self, TypeVar
 
 from pydantic import TypeAdapter
 
 from benchsuite.contract.errors import UserError
-from benchsuite.storage.dataset import partial
+from benchsuite.results.store.place import folder_in, is_same, share_open
+from benchsuite.storage.dataset import partial as writers
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 from benchsuite.storage.dataset.partial import has_ended
 
@@ -99,7 +101,7 @@ class _Seen:
 
 def this_process() -> Holder:
     """This process as a holder."""
-    return Holder(socket.gethostname(), os.getpid(), _job(), partial.this_process(), _job_starts())
+    return Holder(socket.gethostname(), os.getpid(), _job(), writers.this_process(), _job_starts())
 
 
 def _job() -> str | None:
@@ -209,12 +211,13 @@ class Claims:
         before = read_claim(path.with_name(f"{trial}.{generation - 1}")) if generation else None
         since, written = datetime.now(UTC).isoformat(timespec="seconds"), before.finished_at if before else ""
         claim = Claim(secrets.token_hex(8), self.holder, since=since, finished_at=written)
+        store = self.folder.parent.parent
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            folder_in(store, *self.folder.parts[-2:])
             if not _made(path, claim):
                 return None
         except OSError as error:
-            raise UserError(f"store {self.folder.parent.parent}: cannot be written: {error.strerror}") from error
+            raise UserError(f"store {store}: cannot be written: {error.strerror}") from error
         taken_over = generation > self._known.get(trial, 0)
         holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, taken_over, self._open.discard)
         self._open.add(holding)
@@ -244,7 +247,7 @@ class Holding:
     ) -> None:
         self.taken_over = taken_over
         """Whether it comes from a sweep that gave no sign: what that finished last may be in the store."""
-        self._path, self._claim, self._on_end = path, claim, on_end
+        self._path, self._store, self._claim, self._on_end = path, _store_of(path), claim, on_end
         self._every_s, self._beat_at_s, self._was_silent = every_s, time.monotonic(), False
         self._stop, self._writing = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -285,8 +288,10 @@ class Holding:
         with self._writing:
             stem, _, generation = self._path.name.rpartition(".")
             following = self._path.with_name(f"{stem}.{int(generation) + 1}")
+            if not is_same(self._store):  # what is appended there is refused
+                return False
             if self._is_silent():
-                following.parent.mkdir(parents=True, exist_ok=True)  # it may have been removed meanwhile
+                folder_in(self._store, *following.parent.parts[-2:])  # it may have been removed meanwhile
                 if _made(following, self._claim):
                     self._path, self._was_silent, self._beat_at_s = following, False, time.monotonic()
                     return False
@@ -318,8 +323,14 @@ class Holding:
         with self._writing, suppress(OSError):  # a full disk costs the claim at worst, never the trial
             self._is_silent()
             self._claim = replace(self._claim, state=state, beat=self._claim.beat + 1)
-            write_new(self._path, json.dumps(asdict(self._claim)))
-            self._beat_at_s = time.monotonic()
+            if is_same(self._store):
+                write_new(self._path, json.dumps(asdict(self._claim)), made=partial(share_open, store=self._store))
+                self._beat_at_s = time.monotonic()
+
+
+def _store_of(path: Path) -> Path:
+    """The store of a claim's file."""
+    return path.parent.parent.parent
 
 
 def _made(path: Path, claim: Claim) -> bool:
@@ -332,6 +343,7 @@ def _made(path: Path, claim: Claim) -> bool:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
         return False
+    share_open(descriptor, _store_of(path))
     with os.fdopen(descriptor, "w", encoding="utf-8") as file, suppress(OSError):  # a full disk: the record will tell
         file.write(json.dumps(asdict(claim)))
     return True

@@ -66,10 +66,9 @@ def summary(plan: Plan, state: Status) -> str:
 
 
 def vanished(store: Path, gone: Path) -> str:
-    """Words for a store, or a file in it, that was removed while the sweep ran."""
-    what, new = ("", "store") if gone == store else (f": {gone.name}", "file")
-    rest = f"this record and later ones are kept in a new {new}"
-    return f"warning: store {store}{what} was removed meanwhile, and what was in it is gone; {rest}"
+    """Words for a file of a store that was removed while the sweep ran."""
+    rest = "this record and later ones are kept in a new file"
+    return f"warning: store {store}: {gone.name} was removed meanwhile, and what was in it is gone; {rest}"
 
 
 def left_lines(ran: Ran) -> Iterator[str]:

@@ -108,7 +108,7 @@ class _ThisProcess:
         code = 0
         try:
             with _torch_settings_kept():
-                run_rank(spec, dataset, me, keep).write(me.result_path)
+                me.leave(run_rank(spec, dataset, me, keep))
         except Exception as error:
             if not is_plain(error):
                 traceback.print_exception(error)

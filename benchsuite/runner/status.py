@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -19,6 +20,7 @@ from benchsuite.grid.expand import expand
 from benchsuite.grid.point import Plan
 from benchsuite.host.machine import this_machine
 from benchsuite.results.store.outcomes import FAILED, FINISHED, alike_of
+from benchsuite.results.store.place import folder_in, share_open
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.segments import StoreError
 from benchsuite.results.store.store import ResultsStore
@@ -48,10 +50,9 @@ def keep_plan(store: Path, session: str, plan: Plan) -> None:
     """
     text = json.dumps(labels(plan, session))
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
-    path = store / PLANS / session / f"{plan.sweep.name}.{digest}.json"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_new(path, text)
+        folder = folder_in(store, PLANS, session)
+        write_new(folder / f"{plan.sweep.name}.{digest}.json", text, made=partial(share_open, store=store))
     except OSError as error:
         raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
 
@@ -109,6 +110,7 @@ def planned(asked: SweepSpec | None, session: str, store: ResultsStore) -> dict[
 
     Where this machine would plan none of the trials that the sweep has planned on its nodes, theirs are meant.
     """
+    store.exists()  # else a store that does not answer is told by the path of a folder in it
     kept = kept_plans(store.path, session)
     if asked is None:
         return {trial: label for plan in kept.values() for trial, label in plan.items()} or None

@@ -20,15 +20,18 @@ from benchsuite.host.signals import Terminated
 from benchsuite.launch.launcher import CannotStart, Launcher, TooFewNodes, machine_of
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.results.store.outcomes import FINISHED, Ended
+from benchsuite.results.store.place import check_same, is_same
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.results.store.store import ResultsStore
+from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.runner.attempt import measure
 from benchsuite.runner.auto_batch import fitted
 from benchsuite.runner.ceilings import Ceilings, of_record, without_model
 from benchsuite.runner.claims import Claims, Held, Holding, Turns
 from benchsuite.runner.deadline import Deadline
 from benchsuite.runner.durations import Durations
+from benchsuite.runner.outage import Outages
 from benchsuite.runner.roofline import with_roof
+from benchsuite.storage.dataset.local_path import is_folder
 
 
 class Lost(Exception):
@@ -174,6 +177,9 @@ def run(
             num_started += 1
             with holding:
                 bench.measure(item, number, holding)
+    except OSError:
+        check_same(store.path)  # else it is no matter of the store
+        raise
     finally:
         claims.release()
     none = turns.late and not num_started
@@ -197,6 +203,7 @@ class _Bench:
     sizes: dict[str, Point] = field(default_factory=dict)
     ceilings: Ceilings = field(default_factory=dict)
     guard: Guard = field(default_factory=Guard)
+    outages: Outages = field(default_factory=Outages)
 
     def measure(self, item: Todo, number: int, holding: Holding) -> None:
         """Run one trial and append its record, but for one that another sweep has, or had already."""
@@ -209,6 +216,7 @@ class _Bench:
         name, began_s = item.point.point_id, time.monotonic()
         own_s = self.known.estimate_s(name)
         self.watcher.started(attempt, number, len(self.todo), own_s, self._rest_s(number))
+        check_same(self.store.path)
         try:
             known = self.sizes.get(name, item.point)
             sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path))
@@ -234,6 +242,8 @@ class _Bench:
         self.known.learn(name, time.monotonic() - began_s)
         self.watcher.finished(record, self._rest_s(number))
         self.records.append(record)
+        if number + 1 < len(self.todo):
+            self.outages.after(record, item.point.dataset, self.watcher.say)
 
     def _rest_s(self, number: int) -> float | None:
         """How long the trials after this one may take; None where nothing is known yet."""
@@ -261,6 +271,7 @@ def run_one(
 
     Raises:
         Lost: another sweep has taken the trial meanwhile; nothing is appended.
+        StoreVanished: the store is gone; what was measured is kept elsewhere.
     """
     with work_folder(store.path, trial_id(attempt.point.point_id, attempt.session, attempt.repeat)) as folder:
 
@@ -268,8 +279,8 @@ def run_one(
             if holding is not None and holding.is_lost():
                 raise Lost
             if record.status not in ("ok", "interrupted"):
-                with suppress(FileNotFoundError):  # removed while the trial ran
-                    kept = str(kept_work(folder).relative_to(store.path))
+                with suppress(OSError):  # removed while the trial ran
+                    kept = str(kept_work(folder, store.path).relative_to(store.path))
                     record = record.model_copy(update={"work_folder": kept})
             stored = store.append(record, samples)
             if holding is not None:
@@ -278,21 +289,25 @@ def run_one(
 
         try:
             record, samples = measure(attempt, launcher, folder, on_progress, guard)
+            if record.status != "ok" and not is_folder(folder):
+                check_same(store.path)  # it is no fault of the trial then
         except (KeyboardInterrupt, Terminated):
             record, _ = conclude(attempt, Outcome(interrupted=True), folder)
             with suppress(Lost):
                 keep(record)
             raise
-        record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
-        record = with_roof(attempt.point.spec, record, store)
-        if record.status != "ok" or ceilings is None:
-            return keep(record, samples)
         try:
-            limits = _ceilings(attempt, store, launcher, ceilings)
+            record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
+            record = with_roof(attempt.point.spec, record, store)
+            if record.status == "ok" and ceilings is not None:
+                record = with_ceilings(attempt, record, _ceilings(attempt, store, launcher, ceilings))
         except (KeyboardInterrupt, Terminated):
             keep(record, samples)
             raise
-        return keep(with_ceilings(attempt, record, limits), samples)
+        except (OSError, StoreError):
+            if is_same(store.path):
+                raise
+        return keep(record, samples)
 
 
 def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:

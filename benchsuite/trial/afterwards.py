@@ -58,19 +58,19 @@ def keep_and_count(found: RankSamples, rank: Trained) -> RankSamples:
 
 def _counted(found: RankSamples, me: RankIdentity, alone: Sequence[Count], together: Sequence[Count]) -> RankSamples:
     missing: list[str] = []
-    replace(found, not_counted=ENDED_COUNTING).write(me.result_path)
+    me.leave(replace(found, not_counted=ENDED_COUNTING))
     barrier()  # from here on the results of all ranks lie there
     for count in alone:
         try:
             found = replace(found, **count())
         except Exception as error:
             missing.append(reason_of(error))
-    replace(found, not_counted="; ".join([*missing, ENDED_COUNTING])).write(me.result_path)
+    me.leave(replace(found, not_counted="; ".join([*missing, ENDED_COUNTING])))
     barrier()
     try:
         for count in together:
             found = replace(found, **count())
     except Exception as error:
-        replace(found, not_counted="; ".join([*missing, reason_of(error)])).write(me.result_path)
+        me.leave(replace(found, not_counted="; ".join([*missing, reason_of(error)])))
         raise
     return replace(found, not_counted="; ".join(missing) or None)

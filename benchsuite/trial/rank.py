@@ -15,6 +15,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, extra_pairs, layout
 from benchsuite.storage.dataset.kinds import travelling
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
+from benchsuite.storage.errors import GONE_DATASET, DatasetError, NoDatasetError
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.counters import MountIO, mount_io
@@ -48,7 +49,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     device = settle(spec, me)
     rendezvous = rendezvous_of(me, spec.measure.timeout_s)
     bucket = watched(spec)
-    dataset = open_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
+    dataset = _planned_dataset(folder) if folder is not None and spec.data.source != "synthetic" else None
 
     heart.phase("stage")
     placed, staged = staging.place(spec, dataset, me, rendezvous, keep)
@@ -104,6 +105,14 @@ def _begin(counters: Counters, spec: TrialSpec, me: RankIdentity) -> Callable[[]
     """Begin a run of steps, in which ranks wait for each other no longer than the trial has time left for."""
     limit_waits(timedelta(seconds=patience_s(spec, me)))
     return counters.begin()
+
+
+def _planned_dataset(folder: Path) -> Dataset:
+    """Open the dataset of a trial, which was there when the trial was planned."""
+    try:
+        return open_dataset(folder)
+    except NoDatasetError:
+        raise DatasetError(f"{folder}: {GONE_DATASET}: removed, or its file system was unmounted") from None
 
 
 def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> None:

@@ -32,6 +32,7 @@ from benchsuite.results.gate.cause import Cause, cause_of
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.manifest import publish
 from benchsuite.results.store.nearest import nearest
+from benchsuite.results.store.place import share
 from benchsuite.results.store.record import Kind, Record
 from benchsuite.results.store.segments import first_problem, regular_file
 from benchsuite.results.store.store import ResultsStore, StoreError
@@ -170,6 +171,7 @@ def _write(path: Path, value: Baseline) -> None:
     """Write by rename, so that readers see the old baseline or the new one."""
     try:
         publish(path, f"{value.model_dump_json(indent=1)}\n".encode())
+        share(path, path.parent)
     except OSError as error:
         raise StoreError(f"store {path.parent}: cannot be written: {error.strerror}") from error
 
@@ -180,11 +182,11 @@ def baseline_of(store: ResultsStore) -> dict[str, Any]:
     Raises:
         StoreError: there is none, or it cannot be read.
     """
-    path = store.path / FILE
+    path, is_store = store.path / FILE, store.exists()
     try:
         return Baseline.model_validate_json(regular_file(path)).model_dump()
     except FileNotFoundError:
-        if not store.exists():
+        if not is_store:
             raise StoreError(
                 f"store {store.path}: no results there; name one with --store or BENCHSUITE_STORE"
             ) from None

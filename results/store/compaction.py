@@ -28,6 +28,7 @@ from benchsuite.results.store.manifest import (
     save,
     temporary,
 )
+from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.segments import (
     LINE,
     OFFSET,
@@ -38,6 +39,7 @@ from benchsuite.results.store.segments import (
     read,
     segment_name,
     segment_paths,
+    unreadable,
     without_collector,
 )
 from benchsuite.results.store.snapshot import compacted_records
@@ -109,6 +111,7 @@ class _Pass:
         path = self.store / PARQUET / f"{name}-{secrets.token_hex(8)}.parquet"
         written = self.unfinished / path.name
         self.connection.execute(f"COPY ({query}) TO {literal(str(written))} {COPY}")
+        share(written, self.store)
         publish(path, written=written)
         return path.name
 
@@ -128,6 +131,7 @@ def compact(store: Path, unfinished: Path | None, spill: Path | None) -> tuple[C
 
     unfinished = unfinished or temporary(store / PARQUET / "compaction")
     try:
+        folder_in(store, PARQUET)
         unfinished.mkdir(0o755, parents=True)  # for no umask may others write it: names in it are foreseeable
         with (
             without_collector(),
@@ -196,12 +200,15 @@ def _read_new(doing: _Pass, before: Manifest) -> int:
     """Gather what no part covers; how many records that is. A line without its newline is left for later."""
     num_new = 0
     for path in segment_paths(doing.store):
-        for start, end in before.open_ranges(segment_name(path), path.stat().st_size):
-            for next_byte, found in read(path, start, end, ended_only=True):
-                num_new += isinstance(found, Stored)
-                doing.add(found)
-                if end is None:
-                    doing.covered_bytes[segment_name(path)] = next_byte
+        try:
+            for start, end in before.open_ranges(segment_name(path), path.stat().st_size):
+                for next_byte, found in read(path, start, end, ended_only=True):
+                    num_new += isinstance(found, Stored)
+                    doing.add(found)
+                    if end is None:
+                        doing.covered_bytes[segment_name(path)] = next_byte
+        except PermissionError:
+            doing.add(unreadable(path))
     return num_new
 
 

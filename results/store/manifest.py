@@ -12,6 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from benchsuite.results.store.place import share
 from benchsuite.results.store.segments import Passed, StoreError, fsync_path, regular_file
 from benchsuite.results.store.shapes import MAX_NUMBER
 
@@ -92,6 +93,8 @@ def passed_by_segment(passed: list[Passed]) -> dict[str, list[tuple[int, int]]]:
     """Passed lines as a manifest keeps them."""
     found: dict[str, list[tuple[int, int]]] = {}
     for line in passed:
+        if line.owner is not None:  # of whom it can be read there is no such line
+            continue
         found.setdefault(line.segment, []).append((line.offset, line.num_bytes))
     return found
 
@@ -123,6 +126,7 @@ def load(store: Path) -> Manifest:
 def save(store: Path, manifest: Manifest, unfinished: Path) -> None:
     """Put a manifest, which is written in that folder first, in the place of the one before, flushed."""
     (unfinished / MANIFEST).write_bytes(manifest.model_dump_json().encode())
+    share(unfinished / MANIFEST, store)
     publish(store / PARQUET / MANIFEST, written=unfinished / MANIFEST)
 
 

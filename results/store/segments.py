@@ -3,8 +3,9 @@
 import errno
 import gc
 import os
+import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,9 @@ MAX_RECORD_BYTES, MAX_LINE_BYTES = 1 << 26, 1 << 30
 """Far above any record, and any line of samples: what is longer, as zeros in a damaged file are, is read in pieces."""
 GONE = (errno.ENOENT, errno.ESTALE)
 """Error numbers that mean: the file was removed while it is written."""
+
+UNTOLD: dict[Path, dict[str, str]] = {}
+"""By store: segments that were passed over as this user may not read them, with their owners, until the user hears."""
 
 
 class StoreError(ValueError):
@@ -62,6 +66,8 @@ class Passed:
     reason: str
     newer: bool = False
     """Whether it is a record of a newer schema."""
+    owner: str | None = None
+    """Of a whole segment that this user may not read: whose it is."""
 
 
 def fsync_path(path: Path) -> None:
@@ -86,10 +92,10 @@ def regular_file(path: Path) -> bytes:
 
 
 class Segment:
-    """The file that a writer appends to; made by the first line."""
+    """The file that a writer appends to; made by the first line, and then shown to `made`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, made: Callable[[int], None] = lambda descriptor: None) -> None:
+        self.path, self._made = path, made
         self._file: BinaryIO | None = None
         self.num_bytes = 0
         """The length of the lines that were appended."""
@@ -101,8 +107,8 @@ class Segment:
             OSError: it cannot be, or not as a whole.
         """
         if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("ab", buffering=0)
+            self._made(self._file.fileno())
             fsync_path(self.path.parent)
         data = line.encode() + b"\n"
         written = self._file.write(data)
@@ -151,6 +157,18 @@ def no_segments(store: Path) -> list[Passed]:
     """What lies where a segment would and is no file: a folder, a pipe, a link to what is gone."""
     reason = "not a file"
     return [Passed(segment_name(path), 0, 0, reason) for path, is_file in _named_as_segments(store) if not is_file]
+
+
+def unreadable(path: Path) -> Passed:
+    """What is passed over of a segment that this user may not read: all of it; noted in UNTOLD."""
+    uid = path.stat().st_uid
+    try:
+        owner = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        owner = f"user {uid}"
+    passed = Passed(segment_name(path), 0, 0, f"may not be read, it belongs to {owner}", owner=owner)
+    UNTOLD.setdefault(path.parent.parent, {})[passed.segment] = owner
+    return passed
 
 
 def _named_as_segments(store: Path) -> list[tuple[Path, bool]]:

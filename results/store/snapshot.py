@@ -18,6 +18,7 @@ from benchsuite.results.store.segments import (
     read,
     segment_name,
     segment_paths,
+    unreadable,
     without_collector,
 )
 
@@ -97,9 +98,12 @@ def all_lines(store: Path, manifest: Manifest) -> Iterator[Stored | Passed]:
         yield from compacted_records(store, manifest.parts)
     yield from no_segments(store)
     for path in segment_paths(store):
-        for start, end in manifest.open_ranges(segment_name(path), path.stat().st_size):
-            for _, line in read(path, start, end):
-                yield line
+        try:
+            for start, end in manifest.open_ranges(segment_name(path), path.stat().st_size):
+                for _, line in read(path, start, end):
+                    yield line
+        except PermissionError:
+            yield unreadable(path)
 
 
 def compacted_records(store: Path, parts: Sequence[Part]) -> Iterator[Stored | Passed]:

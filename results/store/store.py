@@ -13,6 +13,7 @@ import socket
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -23,6 +24,15 @@ from pydantic_core import from_json
 from benchsuite.results.store import shapes
 from benchsuite.results.store.manifest import DamagedPartsError
 from benchsuite.results.store.outcomes import Ended, outcomes
+from benchsuite.results.store.place import (
+    StoreVanished,
+    check_same,
+    is_same,
+    is_settled,
+    settle,
+    share_open,
+    was_requeued,
+)
 from benchsuite.results.store.record import FORMER_PARTS, Kind, Record, TrialRecord
 from benchsuite.results.store.segments import (
     GONE,
@@ -33,6 +43,7 @@ from benchsuite.results.store.segments import (
     Stored,
     StoreError,
     lines,
+    unreadable,
     without_collector,
 )
 from benchsuite.results.store.snapshot import Snapshot, compacted_records, snapshot
@@ -47,7 +58,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Record)
 MAX_TRIES = 5
 """How often an append to a store that is being removed is tried."""
-__all__ = ["SAMPLES", "ResultsStore", "StoreError"]
+__all__ = ["SAMPLES", "ResultsStore", "StoreError", "StoreVanished"]
 
 
 class ResultsStore:
@@ -68,29 +79,34 @@ class ResultsStore:
         self.damage: str | None = None
         """Why the last reading left the Parquet parts aside and read segments alone; None where it did not."""
         self.on_vanished: Callable[[Path], None] = lambda gone: None
-        """Told that the store, or a file in it, was removed; what was being written is in a new one by then."""
+        """Told that a file that it writes was removed; what was being written is in a new one by then."""
 
     def exists(self) -> bool:
         """Whether anything was ever stored here.
 
         Raises:
+            StoreVanished: this process has written to it, and it is gone.
             StoreError: this user may not look.
         """
+        check_same(self.path)
         try:
             return (self.path / SEGMENTS).is_dir()
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
 
-    def check_writable(self) -> None:
-        """Make the store's folder and a probe file in it, which has no name where the file system can do without.
+    def check_writable(self, may_make: bool = True) -> None:
+        """Find or make the store, and make a probe file in it, which has no name where the file system can do without.
+
+        From now on this process makes nothing at its path once another store is there. A job that was started before
+        makes no store: its own is on a file system that is not mounted here.
 
         Raises:
+            StoreVanished: there is none, and it may not be made.
             StoreError: it cannot be written.
         """
         try:
-            folder = self.path / SEGMENTS
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder) as probe:
+            settle(self.path, may_make and not was_requeued())
+            with tempfile.TemporaryFile(dir=self.path / SEGMENTS) as probe:
                 probe.write(b"x")
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be written: {error.strerror}") from error
@@ -99,28 +115,50 @@ class ResultsStore:
         """Append a record (its raw samples first), flushed to disk; returns it as stored.
 
         Raises:
+            StoreVanished: the store is gone, or another is in its place; the record is kept elsewhere.
             StoreError: the disk is full or the store cannot be written. Earlier records are untouched.
         """
         gone: Path | None = None
         try:
+            if not is_settled(self.path):
+                settle(self.path)
+            check_same(self.path)
             for _ in range(MAX_TRIES):
                 stored, found = self._append(record, samples)
                 if found is None:
                     if gone is not None:
                         self.on_vanished(gone)
                     return stored
+                check_same(self.path)
                 gone = gone or found
         except OSError as error:
             self._segment = self._samples = None
+            if not is_same(self.path):
+                return self.append(record, samples)  # which tells why
             raise StoreError(f"store {self.path}: cannot append: {error.strerror}") from error
+        except StoreVanished as error:
+            self._segment = self._samples = None
+            raise error.with_kept(self._kept(record, samples)) from error
         raise StoreError(f"store {self.path}: cannot append: removed while it is written, {MAX_TRIES} times")
+
+    def _kept(self, record: R, samples: dict[str, Any] | None) -> str:
+        """Keep a record in a store of its own, in the temporary folder; words that say where."""
+        try:
+            elsewhere = ResultsStore(tempfile.mkdtemp(prefix="benchsuite-kept-"))
+            elsewhere.append(record, samples)
+        except (OSError, StoreError) as error:
+            return f"its last record is lost: {error}"
+        assert elsewhere._segment is not None
+        add = f"cp {elsewhere.path / SEGMENTS}/* {self.path / SEGMENTS}"
+        return f"its last record is kept in {elsewhere._segment.path} (to add it: {add})"
 
     def _append(self, record: R, samples: dict[str, Any] | None) -> tuple[R, Path | None]:
         """The record as it was written, and what was gone by then: its samples and it are to be written anew."""
         if self._segment is None or self._samples is None:
-            name = self._segment_name(record.sweep)
-            self._segment = Segment(self.path / SEGMENTS / f"{name}.jsonl")
-            self._samples = Segment(self.path / SEGMENTS / f"{name}{SAMPLES}")
+            name, folder = self._segment_name(record.sweep), self.path / SEGMENTS
+            made = partial(share_open, store=self.path)
+            self._segment = Segment(folder / f"{name}.jsonl", made)
+            self._samples = Segment(folder / f"{name}{SAMPLES}", made)
         files = {file: file.num_bytes for file in (self._segment, self._samples)}
         try:
             if samples is not None:
@@ -133,7 +171,6 @@ class ResultsStore:
                 raise
             gone = self._segment.path
         if gone is not None:
-            gone = gone if os.path.exists(gone.parent) else self.path
             for file, num_bytes in files.items():
                 file.end_at(num_bytes)
             self._segment = self._samples = None
@@ -190,16 +227,19 @@ class ResultsStore:
         return found
 
     def samples(self, record: Record) -> dict[str, Any] | None:
-        """The raw samples of a record, or None where it has none."""
+        """The raw samples of a record, or None where it has none, or none that this user may read."""
         if record.samples_file is None:
             return None
         path = self.path / SEGMENTS / Path(record.samples_file).name
         if not _is_file(path):
             return None
         wanted = json.dumps(record.record_id)[1:-1].encode()
-        for line in lines(path):
-            if wanted in line and (found := _samples_of(line, record.record_id)):
-                return found if record.schema_version > 1 else _with_parts_renamed(found)
+        try:
+            for line in lines(path):
+                if wanted in line and (found := _samples_of(line, record.record_id)):
+                    return found if record.schema_version > 1 else _with_parts_renamed(found)
+        except PermissionError:
+            unreadable(path)
         return None
 
     def steps(self, record: Record) -> dict[str, Any] | None:

@@ -20,6 +20,14 @@ def kind_of(mode: int) -> str:
     return f"a {KINDS.get(stat.S_IFMT(mode), 'socket or device')}"
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; not so where its file system does not answer."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except OSError:
+        return False
+
+
 def regular(path: Path) -> Path:
     """A path that leads to a file with an end: reading a pipe would wait for ever, a device may fill the memory.
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from benchsuite.storage.dataset.sample import content_digest as content_digest
 from benchsuite.storage.dataset.sample import fresh as fresh
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.errors import DatasetError as DatasetError
-from benchsuite.storage.errors import told
+from benchsuite.storage.errors import NoDatasetError, told
 from benchsuite.storage.objects.client import BucketMissing, ObjectMissing
 from benchsuite.storage.objects.file import ObjectFile
 from benchsuite.storage.objects.path import ObjectPath
@@ -348,13 +349,16 @@ def is_dataset(folder: Path) -> bool:
     """Whether `folder` holds a finished dataset.
 
     Raises:
-        DatasetError: this user may not look.
+        DatasetError: this user may not look, or the file system does not answer.
     """
     path = folder / MANIFEST
     if isinstance(path, ObjectPath):
         return is_object(path)
     with told(folder):
-        return path.is_file()
+        try:
+            return stat.S_ISREG(path.stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
 
 def manifest_bytes(folder: Path) -> bytes:
@@ -372,7 +376,8 @@ def read_manifest(folder: Path) -> Manifest:
     """The manifest of a dataset.
 
     Raises:
-        DatasetError: no such folder, no manifest in it, or one that cannot be read.
+        NoDatasetError: no such folder, or no manifest in it.
+        DatasetError: the manifest cannot be read.
     """
     path = folder / MANIFEST
     try:
@@ -382,7 +387,7 @@ def read_manifest(folder: Path) -> Manifest:
             what = "no such bucket" if isinstance(error, BucketMissing) else "no manifest.json below it"
         else:
             what = "no manifest.json in it" if folder.is_dir() else "no such folder"
-        raise DatasetError(
+        raise NoDatasetError(
             f"{folder}: not a dataset: {what}; make one with: benchsuite data generate|convert"
         ) from None
     except OSError as error:

@@ -10,6 +10,7 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,14 +53,18 @@ def read_plain(path: Path, own: bool = True) -> bytes:
         return file.read()
 
 
-def write_new(path: Path, text: str, mode: int = 0o644) -> None:
-    """Put a new file, which is whole from the start, in the place of whatever has its name."""
+def write_new(path: Path, text: str, mode: int = 0o644, made: Callable[[int], None] = lambda descriptor: None) -> None:
+    """Put a new file, which is whole from the start, in the place of whatever has its name.
+
+    `made` is shown its descriptor before the file has that name.
+    """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(
             os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "w", encoding="utf-8"
         ) as file:
             file.write(text)
+            made(file.fileno())
         partial.replace(path)
     except BaseException:
         with suppress(OSError):

@@ -271,7 +271,7 @@ def test_every_attempt_has_a_folder_of_its_own_that_does_not_outlive_it(tmp_path
     with work_folder(tmp_path, "point.s.0") as first, work_folder(tmp_path, "point.s.0") as second:
         assert first != second and {first.parent, second.parent} == {tmp_path / "work" / "point.s.0"}
         (first / "rank-0.log").write_text("what it said")
-        kept = kept_work(first)
+        kept = kept_work(first, tmp_path)
     assert not second.exists() and (kept / "rank-0.log").read_text() == "what it said"
     assert [*kept.parent.iterdir()] == [kept] and not kept.name.startswith(".")
 

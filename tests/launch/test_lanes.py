@@ -119,6 +119,8 @@ def test_lanes_run_the_same_command_and_know_themselves(
     file = tmp_path / "s.yaml"
     base = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "batch_size": 1}
     file.write_text(yaml.safe_dump({"name": "s", "base": base | {"measure": {"repeats": 1}}}))
+    if lane:
+        (tmp_path / "store" / "segments").mkdir(parents=True)  # which the sweep that starts the lanes has made
     words = [
         "sweep",
         str(file),

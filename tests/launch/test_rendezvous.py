@@ -294,6 +294,7 @@ def test_waiting_ends_when_the_check_says_so() -> None:
 
 def test_an_invitation_is_for_this_user_alone(tmp_path: Path) -> None:
     path = tmp_path / "work" / "job.json"
+    path.parent.mkdir()
     assert read_invitation(path) is None
     invitation = Invitation("secret", ("10.0.0.1", "127.0.0.1"), 4711)
     write_invitation(path, invitation)

@@ -6,13 +6,22 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from benchsuite.contract.trial_spec import SweepSpec
+from benchsuite.grid.point import Plan
+from benchsuite.host.machine import this_machine
+from benchsuite.launch.work_folder import work_folder
+from benchsuite.results.store.place import ID
 from benchsuite.results.store.segments import Segment
-from benchsuite.results.store.store import SAMPLES, ResultsStore, StoreError
+from benchsuite.results.store.store import SAMPLES, ResultsStore, StoreError, StoreVanished
+from benchsuite.runner.claims import Claims
+from benchsuite.runner.status import keep_plan
 from tests.results.made import made_record
 
 WRITER = """
@@ -26,6 +35,25 @@ sys.stdin.readline()
 for number in range(count):
     store.append(made_record(number, record_id=f"{name}-{number}"), {"writer": name, "number": number})
 """
+
+REQUEUED = """
+import os, sys
+from benchsuite.results.store.store import ResultsStore
+
+os.environ["SLURM_RESTART_COUNT"] = "1"
+ResultsStore(sys.argv[1]).check_writable()
+"""
+"""What a job does that is queued again: of the store it knows the id alone."""
+
+
+@contextmanager
+def mounted(folder: Path) -> Iterator[None]:
+    """A file system in memory over a folder."""
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def segments(store: ResultsStore) -> list[Path]:
@@ -202,9 +230,8 @@ def test_writers_in_many_processes_lose_and_double_nothing(tmp_path: Path):
 def test_segments_stay_inside_the_store(tmp_path: Path, sweep: str):
     store = ResultsStore(tmp_path / "store")
     store.append(made_record(sweep=sweep), {"raw": 1})
-    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == sorted(
-        path.name for path in (tmp_path / "store" / "segments").iterdir()
-    )
+    segments = (tmp_path / "store" / "segments").iterdir()
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {*(path.name for path in segments), ID}
     assert store.records()[0].sweep == sweep
 
 
@@ -289,10 +316,6 @@ def test_a_record_without_its_samples_is_not_written(tmp_path: Path, monkeypatch
     assert store.records() == []
 
 
-def without_its_folder(store: ResultsStore) -> None:
-    shutil.rmtree(store.path)
-
-
 def without_its_segment(store: ResultsStore) -> None:
     for path in segments(store):
         path.unlink()
@@ -303,15 +326,10 @@ def without_its_sidecar(store: ResultsStore) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("number_of_call", range(5))
-@pytest.mark.parametrize("strike", [without_its_folder, without_its_segment, without_its_sidecar])
-def test_removed_while_a_record_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number_of_call: int, strike: Callable[[ResultsStore], None]
-):
-    """Before any of the writes, flushes and looks that the second record takes: it is whole, and so is the third."""
-    store, told = ResultsStore(tmp_path / "store"), list[Path]()
-    store.on_vanished = told.append
-    store.append(made_record(0), {"number": 0})
+def striking(
+    patched: pytest.MonkeyPatch, store: ResultsStore, number_of_call: int, strike: Callable[[ResultsStore], object]
+) -> None:
+    """Strike before any of the writes, flushes and looks that a record takes."""
     calls = iter(range(100))
 
     def struck(act: Callable[..., object]) -> Callable[..., object]:
@@ -322,10 +340,22 @@ def test_removed_while_a_record_is_written(
 
         return call
 
+    patched.setattr(Segment, "append", struck(Segment.append))
+    patched.setattr(Segment, "is_gone", struck(Segment.is_gone))
+    patched.setattr(os, "fsync", struck(os.fsync))
+
+
+@pytest.mark.parametrize("number_of_call", range(5))
+@pytest.mark.parametrize("strike", [without_its_segment, without_its_sidecar])
+def test_a_file_removed_while_a_record_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number_of_call: int, strike: Callable[[ResultsStore], None]
+):
+    """The second record is whole, and so is the third."""
+    store, told = ResultsStore(tmp_path / "store"), list[Path]()
+    store.on_vanished = told.append
+    store.append(made_record(0), {"number": 0})
     with monkeypatch.context() as patched:
-        patched.setattr(Segment, "append", struck(Segment.append))
-        patched.setattr(Segment, "is_gone", struck(Segment.is_gone))
-        patched.setattr(os, "fsync", struck(os.fsync))
+        striking(patched, store, number_of_call, strike)
         store.append(made_record(1), {"number": 1})
     store.append(made_record(2), {"number": 2})
     again = ResultsStore(store.path)
@@ -338,10 +368,108 @@ def test_removed_while_a_record_is_written(
     assert len(lines) == len(again.records()), "none is there twice"
 
 
-def test_a_store_without_samples_that_is_removed(store: ResultsStore):
-    shutil.rmtree(store.path)
-    store.append(made_record(3))
-    assert ids(store) == ["record-3"]
+class TestVanished:
+    """A store that is gone, or another in its place: nothing is made there, and what was measured is kept."""
+
+    @pytest.fixture(autouse=True)
+    def temporary(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder = tmp_path / "temporary"
+        folder.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(folder))
+        return folder
+
+    @staticmethod
+    def kept(said: str, temporary: Path) -> ResultsStore:
+        """The store in the temporary folder that holds the record which an error names."""
+        (folder,) = temporary.iterdir()
+        (path,) = segments(ResultsStore(folder))
+        assert f"its last record is kept in {path} " in said and "\n" not in said
+        return ResultsStore(folder)
+
+    @pytest.mark.parametrize("number_of_call", range(5))
+    def test_while_a_record_is_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temporary: Path, number_of_call: int
+    ):
+        store, away = ResultsStore(tmp_path / "store"), tmp_path / "away"
+        store.append(made_record(0), {"number": 0})
+        with monkeypatch.context() as patched, pytest.raises(StoreVanished, match="is no longer there") as caught:
+            striking(patched, store, number_of_call, lambda store: store.path.rename(away))
+            store.append(made_record(1), {"number": 1})
+        assert not store.path.exists(), "no store is made in its place"
+        found = self.kept(str(caught.value), temporary)
+        assert found.samples(found.records()[0]) == {"record_id": "record-1", "number": 1}
+        assert ids(found) == ["record-1"] and ids(ResultsStore(away)) == ["record-0"], "it is in one of them"
+
+    def test_another_in_its_place(
+        self, store: ResultsStore, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        """A job that was queued again keeps its record, too."""
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+        store.path.rename(tmp_path / "away")
+        (store.path / "segments").mkdir(parents=True)
+        (store.path / ID).write_text("another")
+        with pytest.raises(StoreVanished, match="is another one now") as caught:
+            store.append(made_record(3))
+        assert segments(store) == [] and ids(self.kept(str(caught.value), temporary)) == ["record-3"]
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+    def test_a_copy_on_another_device(self, store: ResultsStore, temporary: Path, tmp_path: Path):
+        """It has the id, but what is written to it is lost where the store's own file system is mounted again."""
+        store.check_writable()
+        shutil.copytree(store.path, tmp_path / "copy")
+        with mounted(store.path):
+            shutil.copytree(tmp_path / "copy", store.path, dirs_exist_ok=True)
+            with pytest.raises(StoreVanished, match="is another one now") as caught:
+                store.append(made_record(3))
+        assert ids(self.kept(str(caught.value), temporary)) == ["record-3"]
+        store.append(made_record(4))
+        assert ids(store)[-1] == "record-4", "once it is back, the same store goes on"
+        with mounted(store.path):
+            shutil.copytree(tmp_path / "copy", store.path, dirs_exist_ok=True)
+            subprocess.run([sys.executable, "-c", REQUEUED, store.path], check=True)
+
+    def test_nothing_else_is_made_there(self, store: ResultsStore, tmp_path: Path):
+        store.path.rename(tmp_path / "away")
+        store.path.mkdir()
+        claims = Claims.of(store.path, "s")
+        makers: list[Callable[[], object]] = [
+            lambda: claims.take("trial"),
+            lambda: keep_plan(store.path, "s", Plan(SweepSpec(name="n", base={}), [], [], 0, this_machine())),
+            lambda: work_folder(store.path, "trial").__enter__(),
+            store.exists,
+        ]
+        for make in makers:
+            with pytest.raises(StoreVanished):
+                make()
+        assert [*store.path.iterdir()] == []
+
+    def test_a_requeued_job_makes_none(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "10")
+        store = ResultsStore(tmp_path / "mount" / "store")
+        with pytest.raises(StoreVanished, match="is not there, though this job ran before"):
+            store.check_writable()
+        assert not store.path.parent.exists()
+        (store.path / "segments").mkdir(parents=True)
+        store.check_writable()
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "0")
+        ResultsStore(tmp_path / "first").check_writable()
+        with pytest.raises(StoreVanished, match="is no longer there"):
+            ResultsStore(tmp_path / "lane").check_writable(may_make=False)
+
+    @pytest.mark.parametrize("number", [errno.EEXIST, errno.EPERM], ids=["made meanwhile", "no hard links"])
+    def test_its_id(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
+        def link(_source: Path, target: Path) -> None:
+            if number == errno.EEXIST:
+                target.write_text("of another process")
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "link", link)
+        store = ResultsStore(tmp_path / "store")
+        store.check_writable()
+        found = (store.path / ID).read_text()
+        assert (found == "of another process") == (number == errno.EEXIST) and len(found) > 10
+        store.append(made_record())
+        assert sorted(path.name for path in store.path.iterdir()) == ["segments", ID], "nothing unfinished is left"
 
 
 def test_a_segment_that_another_replaces(store: ResultsStore):
