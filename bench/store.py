@@ -91,9 +91,11 @@ def template() -> str:
     texts = ("record_id", "trial_id", "point_id", "session", "status", "samples_file")
     fields: dict[str, Any] = {name: f"@{name}@" for name in texts}
     fields |= {"sweep": "million", "question": "Does the store hold a million records?", "label": "@format@"}
-    fields |= {"repeat": 0, "started_at": "@moment@", "finished_at": "@moment@", "spec": spec, "env": env}
+    moment = "2026-01-01T00:00:00.000000+00:00"
+    fields |= {"repeat": 0, "started_at": moment, "finished_at": moment, "spec": spec, "env": env}
     fields["dataset"] = {"dataset_id": "0edfedfed38f2266f6dca05b2a293db1", "format": "@format@", "num_samples": 96}
-    record = TrialRecord.model_validate(fields | {"status": "ok"}).model_dump() | {"status": "@status@"}
+    record = TrialRecord.model_validate(fields | {"status": "ok"}).model_dump()
+    record |= {"status": "@status@", "started_at": "@moment@", "finished_at": "@moment@"}
     numbers = [name for name, field in TrialFigures.model_fields.items() if field.annotation == float | None]
     record["figures"] |= {name: f"@figure{place % FIGURES}@" for place, name in enumerate(numbers)} | {
         "parameters": 25557032,

@@ -227,14 +227,14 @@ class ResultsStore:
         Raises:
             StoreError: no such store, grouping or column; or the condition is not valid.
         """
+        from benchsuite.results.store import query
         from benchsuite.results.store.frames import by_point
-        from benchsuite.results.store.query import opened
 
         if by not in ("trial", "point"):
             raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
         chosen = columns if by == "trial" else None
         session = self.session if kind == "trial" else None
-        trials = self._read(lambda now: opened(now, kind).frame(chosen, where, session))
+        trials = self._read(lambda now: query.frame(now, kind, chosen, where, session))
         found = trials if by == "trial" else by_point(trials)
         return found if columns is None else _chosen(found, columns)
 
@@ -309,9 +309,7 @@ def _with_parts_renamed(samples: Any) -> Any:
 
 
 def _chosen(frame: "pd.DataFrame", columns: Sequence[str]) -> "pd.DataFrame":
-    from benchsuite.results.store.query import allowed
+    from benchsuite.results.store.query import check_columns
 
-    for name in columns:
-        if name not in frame:
-            raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, [*map(str, frame.columns)])}")
+    check_columns(columns, [*map(str, frame.columns)])
     return frame[list(columns)]
