@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from benchsuite.results.store.columns import (
+    OWN,
     SHOWN,
     SQL_TYPES,
     Batch,
@@ -23,6 +24,7 @@ from benchsuite.results.store.columns import (
     selected,
     unified,
 )
+from benchsuite.results.store.frames import frame_of
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Part
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, TrialFigures, TrialRecord
@@ -328,12 +330,16 @@ def frame(
     if found.manifest.parts or where is not None:
         return opened(found, kind).frame(columns, where, session)
     tail = [stored for stored in found.tail if stored.record.kind == kind]
-    batch, last = Batch(kind), dict[str, int]()
-    for stored in tail:
-        batch.add(stored)
+    last = dict[str, int]()
     for row in sorted(range(len(tail)), key=lambda row: (tail[row].record.finished_at, tail[row].place)):
         last[tail[row].record.trial_id] = row  # stays where the first attempt put it
-    whole = batch.frame([row for row in last.values() if session in (None, tail[row].record.session)])
+    shown = [row for row in last.values() if session in (None, tail[row].record.session)]
+    if columns is not None and {*columns} <= {*OWN}:
+        return frame_of({name: [getattr(tail[row].record, name) for row in shown] for name in columns})
+    batch = Batch(kind)
+    for stored in tail:
+        batch.add(stored)
+    whole = batch.frame(shown)
     check_columns(columns or (), [*map(str, whole.columns)])
     return whole if columns is None else whole[[*columns]]
 

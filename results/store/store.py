@@ -67,8 +67,20 @@ class ResultsStore:
         """Lines that the last reading passed over: torn, damaged, or of a kind or schema this version does not know."""
         self.damage: str | None = None
         """Why the last reading left the Parquet parts aside and read segments alone; None where it did not."""
+        self._now: Snapshot | None = None
+        """What all questions are answered from; None: each reads the store anew."""
         self.on_vanished: Callable[[Path], None] = lambda gone: None
         """Told that the store, or a file in it, was removed; what was being written is in a new one by then."""
+
+    def still(self) -> "ResultsStore":
+        """The store as it is now, for several questions: it is read once, and what is appended later is not in it.
+
+        Raises:
+            StoreError: no such store, or one that cannot be read.
+        """
+        found = ResultsStore(self.path, self.session)
+        found._now = found._read(lambda now: now)
+        return found
 
     def exists(self) -> bool:
         """Whether anything was ever stored here.
@@ -149,11 +161,12 @@ class ResultsStore:
         """What is read of the store as it is now; where Parquet parts turn out to be damaged, of its segments alone."""
         if not self.exists():
             raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
-        now = snapshot(self.path)
+        now = self._now or snapshot(self.path)
         try:
             found = what(now)
         except DamagedPartsError as error:
             now = snapshot(self.path, str(error))
+            self._now = self._now and now
             found = what(now)
         self.passed, self.damage = now.passed, now.damage
         return found
