@@ -84,16 +84,19 @@ def template() -> str:
     data |= {"staging": "none", "staging_dir": None, "num_workers": 4, "prefetch_factor": 2, "shuffle": True}
     measure = {"steps": STEPS, "warmup_steps": 5, "epochs": None, "repeats": 6, "timeout_s": 900, "seed": 0}
     spec = {"workload": "@workload@", "variant": "tiny", "data": data, "device": "cpu", "precision": "fp32"}
-    spec |= {"parallelism": "ddp", "world_size": "@world_size@", "batch_size": 4, "measure": measure}
+    spec |= {"parallelism": "ddp", "world_size": 1, "batch_size": 4, "measure": measure}
     libraries = {"torch": "2.13.0", "numpy": "2.4.6", "simplejpeg": "1.9.0", "webdataset": "1.0.2", "h5py": "3.16.0"}
     env = {"benchsuite": "0.1.0", "commit": "25ac8fd88c26", "host": "@host@", "os": "Linux-6.18", "cores": 2}
-    env |= {"memory_bytes": 25276510208, "devices": [], "libraries": libraries, "load_average": "@figure0@"}
+    env |= {"memory_bytes": 25276510208, "devices": [], "libraries": libraries, "load_average": 0.0}
     texts = ("record_id", "trial_id", "point_id", "session", "status", "samples_file")
     fields: dict[str, Any] = {name: f"@{name}@" for name in texts}
     fields |= {"sweep": "million", "question": "Does the store hold a million records?", "label": "@format@"}
-    fields |= {"repeat": 0, "started_at": "@moment@", "finished_at": "@moment@", "spec": spec, "env": env}
+    moment = "2026-01-01T00:00:00.000000+00:00"
+    fields |= {"repeat": 0, "started_at": moment, "finished_at": moment, "spec": spec, "env": env}
     fields["dataset"] = {"dataset_id": "0edfedfed38f2266f6dca05b2a293db1", "format": "@format@", "num_samples": 96}
-    record = TrialRecord.model_validate(fields | {"status": "ok"}).model_dump() | {"status": "@status@"}
+    record = TrialRecord.model_validate(fields | {"status": "ok"}).model_dump()
+    record |= {"status": "@status@", "started_at": "@moment@", "finished_at": "@moment@"}
+    record["spec"]["world_size"], record["env"]["load_average"] = "@world_size@", "@figure0@"
     numbers = [name for name, field in TrialFigures.model_fields.items() if field.annotation == float | None]
     record["figures"] |= {name: f"@figure{place % FIGURES}@" for place, name in enumerate(numbers)} | {
         "parameters": 25557032,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from benchsuite.workloads.spec import ComputeSpec, ContextAttention, Parallelism, Schedule
 
@@ -18,6 +19,10 @@ NAMED_DEGREES: Mapping[str, Mapping[str, int]] = {
 HSDP_REPLICAS = 2
 """Replicas of `hsdp` on one node, and on nodes that have one rank each or not all the same number."""
 COMPOSED = ("tp_pp", "3d")
+PART_OF: Mapping[str, str] = {"schedule": "pp", "microbatches": "pp", "cp_attention": "cp"}
+"""What means something only where a degree is above one."""
+USUAL: Mapping[str, Any] = {"zero": 0, "engine": "torch", "max_staleness": None, "microbatches": None}
+"""Values of degrees that go without saying; of others 1."""
 SERVING = "parameter_server"
 ONE_RANK = ("none", "data_parallel")
 STAGES_PER_RANK: Mapping[Schedule, int] = {"interleaved": 2, "zero_bubble": 2}
@@ -137,22 +142,23 @@ def _of_degrees(asked: Parallelism, world_size: int | None, name: str | None = N
     microbatches = asked.microbatches or (1 if asked.schedule == "naive" else asked.pp)
     servers = (asked.num_servers or 1) if asked.engine == SERVING else 0
     found = {"dp": dp, "microbatches": microbatches if asked.pp > 1 else 1, "num_servers": servers}
-    return Layout(name or _name(asked, dp), **(asked.model_dump() | found))
+    given = asked.model_dump()
+    return Layout(name or degree_words({**given, "dp": dp}), **(given | found))
 
 
-def _name(asked: Parallelism, dp: int) -> str:
-    """Degrees in words, such as tp2 pp4 dp2 zero3."""
-    degrees = {"tp": asked.tp, "cp": asked.cp, "pp": asked.pp, "dp": dp, "ep": asked.ep}
-    words = [f"{name}{value}" for name, value in degrees.items() if value > 1]
-    words += [f"zero{asked.zero}"] if asked.zero else []
-    words += [asked.cp_attention] if asked.cp_attention != "ring" else []
-    words += [f"x{asked.dp_replicate}"] if asked.dp_replicate > 1 else []
-    if asked.engine == "torch":
-        return " ".join(words) or "none"
-    words = [asked.engine, *words]
-    words += [f"{asked.num_servers} servers"] if (asked.num_servers or 1) > 1 else []
-    words += [f"staleness {asked.max_staleness}"] if asked.max_staleness is not None else []
-    return " ".join(words)
+def degree_words(given: Mapping[str, Any]) -> str:
+    """Degrees in words, such as `dp 2 tp 4 zero 3`; `none` where nothing is set that does not go without saying.
+
+    Reports have the same words of records, by `degrees` of `results/render/naming.py`.
+    """
+    words = []
+    for name, value in given.items():
+        without_effect = name in PART_OF and int(given.get(PART_OF[name]) or 1) == 1
+        if value is True:
+            words.append(name)
+        elif not (value is None or value is False or value == USUAL.get(name, 1) or without_effect):
+            words.append(str(value) if name == "engine" else f"{name} {value}")
+    return " ".join(words) or "none"
 
 
 def reshards(layout: Layout, compute: ComputeSpec) -> bool:

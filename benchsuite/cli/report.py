@@ -78,7 +78,7 @@ def report(
         elif mlperf_storage:
             _print_mlperf(shown, format or "table", store)
         else:
-            _print_report(shown, format or "table", why, _without_trials(opened))
+            _print_report(shown, format or "table", why, opened)
     warn_of_damage(opened)
 
 
@@ -88,7 +88,7 @@ def _redacted(store: ResultsStore) -> Iterator[ResultsStore]:
     from benchsuite.results.store.redact import redacted
 
     with TemporaryDirectory(prefix="benchsuite-") as folder:
-        yield redacted(store, Path(folder) / "store") if store.exists() else store
+        yield redacted(store, Path(folder) / "store").still() if store.exists() else store
 
 
 def _refuse_beside(option: str, out: Path | None, others: Mapping[str, object]) -> None:
@@ -145,8 +145,8 @@ def _without_trials(store: ResultsStore) -> str:
     return f"no trials in {store.path} yet{others}"
 
 
-def _print_report(store: ResultsStore, format: TableFormat, why: bool, nothing: str) -> None:
-    """Print the report on everything in a store, or on one session of it; `nothing`, where that is nothing."""
+def _print_report(store: ResultsStore, format: TableFormat, why: bool, opened: ResultsStore) -> None:
+    """Print the report on a store; where it has no trials, what else is in it as it was opened."""
     if format == "md":
         from benchsuite.cli.modelled import modelled
 
@@ -162,7 +162,7 @@ def _print_report(store: ResultsStore, format: TableFormat, why: bool, nothing: 
             for line in LEGEND.split("\n") if why else (WHY,):
                 say(console(), line, "dim")
         if not found:
-            echo(nothing)
+            echo(_without_trials(opened))
 
 
 def _print_mlperf(store: ResultsStore, format: TableFormat, path: Path) -> None:
@@ -217,22 +217,22 @@ def sessions_of(store: ResultsStore) -> list[str]:
 
 
 def chosen(path: Path, session: str | None) -> ResultsStore:
-    """A store, or one session of it; who names none of several hears that all are shown, and how to choose.
+    """A store as it is now, or one session of it; who names none of several hears that all are shown.
 
     Raises:
         UserError: it has no such session.
     """
-    store = ResultsStore(path)
-    names = sessions_of(store) if store.exists() else []
-    if session is None:
-        if len(names) > 1:
-            echo(_all_shown(path, names), err=True)
+    store = ResultsStore(path, session)
+    if not store.exists():
         return store
-    if names and session == LATEST:
-        return ResultsStore(path, names[-1])
-    if store.exists() and session not in names:
+    store = ResultsStore(path).still()
+    names = sessions_of(store)
+    if session is None and len(names) > 1:
+        echo(_all_shown(path, names), err=True)
+    elif session is not None and (not names or session not in (LATEST, *names)):
         raise refuse("--session", session, [LATEST, *names])
-    return ResultsStore(path, session)
+    store.session = names[-1] if session == LATEST else session
+    return store
 
 
 def _all_shown(path: Path, names: Sequence[str]) -> str:

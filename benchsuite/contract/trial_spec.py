@@ -189,16 +189,6 @@ class TrialSpec(ComputeSpec):
         return [] if self.emulated else revisions.revisions_of(Subject(self.workload, layout, self, nodes))
 
     @property
-    def revisions(self) -> list[Revision]:
-        """What its mode or workload measures otherwise than in earlier versions."""
-        try:
-            layout = self.layout
-        except LayoutError:  # such a point does not run
-            return []
-        nodes = self.nodes or -(-self.ranks // (self.ranks_per_node or self.ranks))
-        return [] if self.emulated else revisions.revisions_of(Subject(self.workload, layout, self, nodes))
-
-    @property
     def data_ranks(self) -> int:
         """Ranks that see samples of their own; all ranks where there is no layout."""
         try:

@@ -8,6 +8,7 @@ from typing import Any
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
 from benchsuite.host.machine import Machine
 from benchsuite.storage.dataset.manifest import Manifest
+from benchsuite.workloads.layout import degree_words
 
 
 @dataclass(frozen=True)
@@ -53,13 +54,11 @@ class Plan:
 
 def _word(key: str, value: Any) -> str:
     name = key.rpartition(".")[2]
-    if key == "parallelism" and value == "none":
-        return ""
+    if key == "parallelism":
+        words = degree_words(value) if isinstance(value, Mapping) else str(value)
+        return "" if words == "none" else words
     if isinstance(value, Mapping):
-        return " ".join(
-            name if inner is True else str(inner) if name == "engine" else f"{name} {inner}"
-            for name, inner in value.items()
-        )
+        return " ".join(name if inner is True else f"{name} {inner}" for name, inner in value.items())
     if key == "workload":
         return str(value).rpartition("/")[2]
     if value is None:

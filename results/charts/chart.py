@@ -2,11 +2,12 @@
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from benchsuite.results.render.naming import PARALLELISM, mode_of
 from benchsuite.results.render.tables import Column, Row, is_missing, is_number, telling
 from benchsuite.results.scaling.series import FOLLOWS_RANKS, ONE_RANK
 from benchsuite.results.store.frames import median_interval
@@ -42,7 +43,7 @@ GROUPED_BY = (
     "spec.data.source",
     "spec.data.format",
     "spec.data.loader",
-    "spec.parallelism",
+    PARALLELISM,
     "spec.precision",
     "spec.data.cache",
     "spec.data.staging",
@@ -164,10 +165,19 @@ def _told_apart(members: Sequence[Numbered], ignored: Collection[str]) -> list[t
 
 
 def varied(rows: Sequence[Row]) -> list[str]:
-    """The settings in which rows differ, that make series."""
-    keys = dict.fromkeys(key for row in rows for key in row if key.startswith("spec."))
-    told = [key for key in keys if not key.startswith(UNTOLD)]
-    return [key for key in told if len({repr(_value(row, key)) for row in rows}) > 1]
+    """The settings in which rows differ, that make series; degrees of parallelism are one, in words."""
+    names = dict.fromkeys(key for row in rows for key in row if key.startswith("spec."))
+    keys = dict.fromkeys(PARALLELISM if key.startswith(f"{PARALLELISM}.") else key for key in names)
+    return _differing(rows, [key for key in keys if not key.startswith(UNTOLD)])
+
+
+def varied_degrees(rows: Sequence[Row]) -> list[str]:
+    """The single degrees of parallelism in which rows differ."""
+    return _differing(rows, dict.fromkeys(key for row in rows for key in row if key.startswith(f"{PARALLELISM}.")))
+
+
+def _differing(rows: Sequence[Row], keys: Iterable[str]) -> list[str]:
+    return [key for key in keys if len({repr(_value(row, key)) for row in rows}) > 1]
 
 
 def setting(row: Row, key: str) -> Any:
@@ -176,10 +186,10 @@ def setting(row: Row, key: str) -> Any:
 
 
 def _value(row: Row, key: str) -> Any:
-    """A setting; a single rank's mode is that of its series."""
+    """A setting, parallelism in words; a single rank's mode is that of its series."""
     value = row.get(key)
-    if key == "spec.parallelism" and value in ONE_RANK and row.get("spec.world_size") == 1:
-        return "ddp"
+    if key == PARALLELISM:
+        return "ddp" if value in ONE_RANK and row.get("spec.world_size") == 1 else mode_of(row) or None
     return None if is_missing(value) else value
 
 

@@ -2,7 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 
-from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, error_bars, rounded, scatter, setting, span
+from benchsuite.results.charts.chart import (
+    Chart,
+    Numbered,
+    Trace,
+    axis,
+    error_bars,
+    rounded,
+    scatter,
+    setting,
+    span,
+    varied_degrees,
+)
 from benchsuite.results.charts.chart import varied as varied_settings
 from benchsuite.results.render.tables import Row, is_missing
 
@@ -43,7 +54,8 @@ def _trace(name: str, part: Sequence[Numbered], figure: str, scale: float) -> Tr
 
 def axes(points: Sequence[Row]) -> dict[str, list[str]]:
     """The value of each point on each axis that varies, by its name without the section it stands in."""
-    found = {key: [_word(row, key) for row in points] for key in varied_settings(points)}
+    keys = (*varied_settings(points), *varied_degrees(points))
+    found = {key: [_word(row, key) for row in points] for key in keys}
     return {key.removeprefix("spec.").removeprefix("data."): told for key, told in found.items()}
 
 

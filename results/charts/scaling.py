@@ -1,5 +1,6 @@
 """Charts of strong and weak scaling: efficiencies with their intervals, and the ideal."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,7 @@ from benchsuite.results.scaling.series import KINDS, ScalingPoint, Series, find_
 Place = Mapping[tuple[str, str], int]
 """The number of a point by its session and id."""
 NOWHERE: Place = {}
+PHRASE = re.compile(r"\S+(?: [\d.]+(?!\S))?")
 NOTE = "P(N) / (P(N0) N / N0), P the median of samples/s. Bars: 95 % interval from six repeats on, else the range."
 
 
@@ -45,7 +47,7 @@ def _chart(kind: str, found: Sequence[Series], place: Place) -> list[Chart]:
         return []
     titles = words.titles(found)
     tables = [_table(series, title) for series, title in zip(found, titles, strict=True)]
-    drawn = chart_of(found, _short(titles), f"{kind.capitalize()} scaling efficiency", place)
+    drawn = chart_of(found, short_names(titles), f"{kind.capitalize()} scaling efficiency", place)
     return [replace(drawn, key=f"{kind}-scaling", tables=tables)]
 
 
@@ -70,13 +72,17 @@ def chart_of(found: Sequence[Series], names: Sequence[str], title: str, place: P
     return Chart("scaling", title, traces, layout, NOTE, groups=groups)
 
 
-def _short(titles: Sequence[str]) -> list[str]:
-    """Titles without the words that all of them have; a title that is alone, whole."""
-    words = [title.split() for title in titles]
-    shared = set.intersection(*map(set, words)) if len(titles) > 1 else {"weak", "strong", "·"}
-    return [
-        " ".join(word for word in own if word not in shared) or title for own, title in zip(words, titles, strict=True)
-    ]
+def short_names(titles: Sequence[str]) -> list[str]:
+    """Titles without the phrases that all of them have; whole where one is alone, or they would not stay apart."""
+    phrases = [[phrase for part in title.split(" · ") for phrase in _phrases(part)] for title in titles]
+    shared = set.intersection(*map(set, phrases)) if len(titles) > 1 else {"weak", "strong"}
+    short = [" ".join(phrase for phrase in own if phrase not in shared) for own in phrases]
+    return short if all(short) and len({*short}) == len(short) else list(titles)
+
+
+def _phrases(part: str) -> list[str]:
+    """The words of a part of a title, a number with the word before it; a batch such as `8 per rank` as a whole."""
+    return [part] if part[:1].isdigit() else PHRASE.findall(part)
 
 
 def _traces(series: Series, name: str, place: Place) -> list[Trace]:

@@ -7,7 +7,10 @@ from benchsuite.results.render.tables import Row, is_missing, whole
 
 WORKLOAD, PARALLELISM, SIZES = "spec.workload", "spec.parallelism", "spec.model."
 REVISION = "revision"
-GOES_WITHOUT_SAYING = (None, False, "torch")
+PART_OF = {"schedule": "pp", "microbatches": "pp", "cp_attention": "cp"}
+"""What of parallelism means something only where a degree is above one."""
+USUAL: Mapping[str, Any] = {"zero": 0, "engine": "torch", "max_staleness": None, "microbatches": None}
+"""Values of degrees that go without saying; of others 1. Null microbatches are not 1, null staleness is not 0."""
 ROOT = "spec.data.root"
 IN_NO_LABEL = (ROOT, "spec.data.staging_dir", "spec.measure.repeats", "spec.measure.timeout_s")
 """Settings that are no part of a label; the folder of the data is where nothing else differs."""
@@ -48,17 +51,24 @@ def labels_apart(points: Iterable[Row]) -> dict[str, str]:
         shared.setdefault(str(row["label"]), {})[str(row["point_id"])] = row
     found = {}
     for label, rows in shared.items():
-        every = dict.fromkeys(name for row in rows.values() for name in row)
-        names = [name for name in every if name.startswith("spec.") or name == REVISION]
-        differing = [
-            name
-            for name in names
-            if name not in IN_NO_LABEL and len({str(whole(row.get(name))) for row in rows.values()}) > 1
-        ]
+        if len(rows) == 1:
+            found |= dict.fromkeys(rows, label)
+            continue
+        settings = {point: _settings(row) for point, row in rows.items()}
+        names = dict.fromkeys(name for of_point in settings.values() for name in of_point if name not in IN_NO_LABEL)
+        differing = [name for name in names if len({str(of.get(name)) for of in settings.values()}) > 1]
         for point, row in rows.items():
-            words = [_setting(name, row[name]) for name in differing if not is_missing(row.get(name))]
+            known = settings[point]
+            words = [_setting(name, known[name]) for name in differing if not is_missing(known.get(name))]
             found[point] = " ".join([label, *(words or _folder(row, rows.values()))])
     return found
+
+
+def _settings(row: Row) -> dict[str, Any]:
+    """What a row's spec holds, and its revision; degrees of parallelism are one setting, in words."""
+    own = {name: whole(value) for name, value in row.items() if name.startswith("spec.") or name == REVISION}
+    single = {name: value for name, value in own.items() if not name.startswith(f"{PARALLELISM}.")}
+    return single | {PARALLELISM: parallelism_of(row) or None}
 
 
 def _folder(row: Row, others: Iterable[Row]) -> list[str]:
@@ -74,20 +84,17 @@ def _setting(name: str, value: object) -> str:
 
 
 def degrees(parallelism: Mapping[str, Any]) -> str:
-    """What is set of parallelism, such as `tp 2`; degrees of one, and the schedule of no pipeline, are not."""
-    pipelined = int(parallelism.get("pp") or 1) > 1
+    """What is set of parallelism, such as `tp 2`; degrees of one, and the schedule of no pipeline, are not.
+
+    `degree_words` of `workloads/layout.py` has the same words for what has no record yet.
+    """
     words = []
     for name, value in parallelism.items():
+        without_effect = name in PART_OF and int(parallelism.get(PART_OF[name]) or 1) == 1
         if value is True:
             words.append(name)
-        elif name == "engine":
-            words += [str(value)] if value != "torch" else []
-        elif name == "max_staleness":  # 0 and 1 are not what goes without saying
-            words += [f"{name} {value}"] if value is not None else []
-        elif name == "cp_attention" and int(parallelism.get("cp") or 1) == 1:
-            continue
-        elif value not in (*GOES_WITHOUT_SAYING, 0 if name == "zero" else 1) and (name != "schedule" or pipelined):
-            words.append(f"{name} {value}")
+        elif not (value is None or value is False or value == USUAL.get(name, 1) or without_effect):
+            words.append(str(value) if name == "engine" else f"{name} {value}")
     return " ".join(words) or "none"
 
 
@@ -96,6 +103,20 @@ def parallelism_of(row: Row) -> str:
     named = row.get(PARALLELISM)
     if isinstance(named, str):
         return named
-    given = {key.removeprefix(f"{PARALLELISM}."): row[key] for key in row if key.startswith(f"{PARALLELISM}.")}
-    known = {name: whole(value) for name, value in given.items() if not is_missing(value)}
+    known = _degrees_of(row)
     return degrees(known) if known else ""
+
+
+def mode_of(row: Row) -> str:
+    """The parallelism of a row in a series over ranks: as `parallelism_of`, with `dp` for the degree that follows."""
+    known = _degrees_of(row)
+    if isinstance(row.get(PARALLELISM), str) or not known:
+        return parallelism_of(row)
+    own = degrees({name: value for name, value in known.items() if name != "dp"})
+    return "dp" if own == "none" else f"dp {own}"
+
+
+def _degrees_of(row: Row) -> dict[str, Any]:
+    prefix = f"{PARALLELISM}."
+    given = {key.removeprefix(prefix): value for key, value in row.items() if key.startswith(prefix)}
+    return {name: whole(value) for name, value in given.items() if not is_missing(value)}

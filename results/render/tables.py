@@ -38,8 +38,10 @@ class Column:
 
 
 def is_missing(value: Any) -> bool:
-    """None, NaN and NaT are missing; zero is not."""
-    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NaTType"
+    """None, NaN, NaT and pandas' NA are missing; zero is not."""
+    if value is None or isinstance(value, str):
+        return value is None
+    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NaTType", "NAType")
 
 
 def is_above_one(row: Row) -> bool:
@@ -230,16 +232,30 @@ TRIAL_COLUMNS = (
 
 def rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     """A frame's rows with null for what is missing."""
-    return [
-        {str(key): _plain(value) for key, value in row.items()}
-        for row in frame.astype(object).to_dict(orient="records")
-    ]
+    names = [str(name) for name in frame.columns]
+    columns = [_values(column) for _, column in frame.items()]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _values(column: "pd.Series[Any]") -> list[Any]:
+    """A column's values as Python's, null for what is missing."""
+    if column.dtype.kind == "f" and isinstance(column.dtype, np.dtype):
+        numbers = column.to_numpy()
+        missing = np.isnan(numbers)
+        if missing.all():
+            return [None] * len(numbers)
+        held = numbers.astype(object)
+        held[missing] = None
+        return list(held)
+    if column.dtype.kind in "iub" and isinstance(column.dtype, np.dtype):
+        return list(column.tolist())
+    return [value if type(value) is str else _plain(value) for value in column.array]
 
 
 def _plain(value: Any) -> Any:
-    """None for what is missing, lists for arrays."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
+    """None for what is missing, lists for arrays, Python's numbers for NumPy's."""
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
     return None if is_missing(value) else value
 
 

@@ -8,12 +8,11 @@ from typing import Literal
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from benchsuite.results.render.tables import ABSENT, Column, Row, telling
-from benchsuite.results.render.words import UNLIMITED_WIDTH, plain
+from benchsuite.results.render.words import plain
 
 DROPPED_FIRST = (
     "= load+h2d+fwd+bwd+comm+opt",
@@ -54,6 +53,11 @@ class _Shown:
         return most if self.is_whole else min(most, MAX_WORD)
 
     @property
+    def widest(self) -> int:
+        """Characters it takes when nothing is wrapped."""
+        return max(map(cell_len, (self.heading, *self.cells)))
+
+    @property
     def natural(self) -> int:
         """Characters it takes when only its heading is wrapped."""
         return max([self.least, min(cell_len(self.heading), SHORT), *map(cell_len, self.cells)])
@@ -85,9 +89,8 @@ def _fitted(whole: list[_Shown], out: Console, dropped_first: Sequence[str]) -> 
     wrapped between words, and the columns that still have no room are named. Where not even that fits, or for a single
     row not all of it, each row is a block of lines.
     """
-    table = _table(whole)
-    if Measurement.get(out, out.options.update(width=UNLIMITED_WIDTH), table).maximum <= out.width:
-        return table
+    if sum(one.widest for one in whole) + 3 * len(whole) - 1 <= out.width:
+        return _table(whole)
     shown, same = _folded(whole)
     notes: list[str] = []
     if _total(one.natural for one in shown) > out.width:
@@ -187,10 +190,10 @@ def _table(shown: Sequence[_Shown], width: int | None = None) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     else:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for one, most in zip(shown, [None] * len(shown) if width is None else _widths(shown, width), strict=True):
-        lines = textwrap.wrap(one.heading, most or UNLIMITED_WIDTH, break_long_words=False, break_on_hyphens=False)
+    for one, most in zip(shown, [one.widest for one in shown] if width is None else _widths(shown, width), strict=True):
+        lines = textwrap.wrap(one.heading, most or 1, break_long_words=False, break_on_hyphens=False)
         side: Literal["right", "left"] = "right" if one.right else "left"
-        is_kept = most is None or one.right
+        is_kept = width is None or one.right
         table.add_column("\n".join(lines), justify=side, width=most, no_wrap=is_kept, overflow="fold")
     for cells in zip(*(one.cells for one in shown), strict=True):
         table.add_row(*map(Text, cells))

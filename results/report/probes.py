@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from benchsuite.results.render.naming import last_part
+from benchsuite.results.render.naming import last_part, parallelism_of
 from benchsuite.results.render.tables import ABSENT, Column, Row, caveats, is_missing, number
 from benchsuite.results.render.words import binary
 
@@ -28,7 +28,7 @@ PROBE_COLUMNS = (
 CHECKPOINT_COLUMNS = (
     *_HEAD,
     Column("state", lambda row: f"{last_part(row.get('spec.workload'))} {row.get('spec.variant')}", right=False),
-    Column("ranks", lambda row: f"{row.get('spec.world_size')} {row.get('spec.parallelism')}", right=False),
+    Column("ranks", lambda row: f"{row.get('spec.world_size')} {parallelism_of(row)}", right=False),
     Column("mode", lambda row: str(row.get("spec.mode")), right=False),
     Column("MB", lambda row: number({**row, "repeats": 1}, "checkpoint_bytes", 1e-6, 1)),
     Column("write MB/s", lambda row: number(row, "checkpoint_write_bytes_per_s", 1e-6, 0)),

@@ -6,13 +6,13 @@ from typing import Any
 
 from benchsuite.results.compare.environments import told_facts
 from benchsuite.results.compare.nights import DISTRUSTED
-from benchsuite.results.render.naming import WORKLOAD, short_workloads
-from benchsuite.results.render.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number
+from benchsuite.results.render.naming import PARALLELISM, WORKLOAD, mode_of, short_workloads
+from benchsuite.results.render.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number, whole
 from benchsuite.results.render.words import and_, counted
 from benchsuite.results.scaling.efficiency import PARTS, pooled
 from benchsuite.results.scaling.knee import input_knee, knee_line
 from benchsuite.results.scaling.laws import Estimate, Fit
-from benchsuite.results.scaling.series import FOLLOWS_RANKS, WHOLE_WORLD, ScalingPoint, Series, laws
+from benchsuite.results.scaling.series import FOLLOWS_RANKS, ScalingPoint, Series, laws
 from benchsuite.results.store.frames import MIN_REPEATS_FOR_INTERVAL
 
 IN_TITLE = (
@@ -26,6 +26,8 @@ IN_TITLE = (
     "precision",
 )
 LAST_TOLD = ("spec.measure.", "spec.data.root", "spec.data.staging_dir")
+UNNAMED = (f"{PARALLELISM}.", "dataset.dataset_id")
+"""What stands in a title only where nothing else tells two series apart."""
 HIDDEN_IN_TITLE = ("storage", "none")
 """Words of a title that go without saying."""
 IN_WORDS = {"rest": "computation and all else", "communication": "exposed communication", "load": "waiting for input"}
@@ -38,20 +40,24 @@ NOTICEABLE_SHARE = 0.005
 def titles(found: Sequence[Series]) -> list[str]:
     """Each series' kind, what its points share, and, where series differ in more, that as well.
 
-    Where data lie and how long was measured only where nothing else tells series apart.
+    Where data lie and how long was measured only where nothing else tells series apart, and degrees of parallelism
+    that the mode does not name only where that does not either.
     """
-    whole = _apart(found)
-    short = [_title(series, found, [key for key in whole if not key.startswith(LAST_TOLD)]) for series in found]
-    return short if len({*short}) == len(short) else [_title(series, found, whole) for series in found]
+    whole, named = _apart(found), list[str]()
+    for hidden in ((*LAST_TOLD, *UNNAMED), UNNAMED, ()):
+        keys = [key for key in whole if not key.startswith(hidden)]
+        named = [_title(series, found, keys) for series in found]
+        if len({*named}) == len(named):
+            break
+    return named
 
 
 def _apart(found: Sequence[Series]) -> list[str]:
     """Settings in which series differ, that no other word of their titles tells."""
-    told = {*(f"spec.{name}" for name in IN_TITLE), "spec.parallelism", *FOLLOWS_RANKS}
-    named = {key for one in found for key in one.example if key.startswith("spec.") or key == "session"} - told
-    keys = [key for key in dict.fromkeys(key for one in found for key in one.example) if key in named]
-    several = {key for key in keys if len({_comparable(one.example.get(key)) for one in found if _has(one, key)}) > 1}
-    return [key for key in keys if key in several and not key.startswith("spec.parallelism.")]
+    told = {*(f"spec.{name}" for name in IN_TITLE), PARALLELISM, *FOLLOWS_RANKS}
+    keys = dict.fromkeys(key for one in found for key in one.example)
+    named = [key for key in keys if (key.startswith("spec.") or key in ("session", *UNNAMED)) and key not in told]
+    return [key for key in named if len({_comparable(one.example.get(key)) for one in found if _has(one, key)}) > 1]
 
 
 def _has(series: Series, key: str) -> bool:
@@ -77,8 +83,8 @@ def _shared_words(series: Series, found: Sequence[Series], apart: Sequence[str])
     words.append(_mode(series))
     for key in apart:
         if _has(series, key) and not is_missing(row.get(key)):
-            words.append(f"{key.rpartition('.')[2]} {row[key]}")
-    return " ".join(words)
+            words.append(f"{key.rpartition('.')[2]} {whole(row[key])}")
+    return " ".join(filter(None, words))
 
 
 def _short_workload(series: Series, found: Sequence[Series]) -> Row:
@@ -89,14 +95,9 @@ def _short_workload(series: Series, found: Sequence[Series]) -> Row:
 
 def _mode(series: Series) -> str:
     """The parallelism of most points in words; a single rank's `none` is its series' mode with one rank."""
-    named = [trial.get("spec.parallelism") for point in series.points for trial in point.trials]
-    words = [word for word in named if isinstance(word, str) and word != "none"]
-    row = series.example
-    if words or isinstance(row.get("spec.parallelism"), str):
-        return words[-1] if words else ""
-    degrees = [(name, row.get(f"spec.parallelism.{name}")) for name in (*WHOLE_WORLD, "zero")]
-    told = [f"{name} {int(value)}" for name, value in degrees if value is not None and not is_missing(value)]
-    return " ".join(["dp", *(word for word in told if word not in ("tp 1", "pp 1", "cp 1", "zero 0"))])
+    named = [mode_of(trial) for point in series.points for trial in point.trials]
+    words = [word for word in named if word not in ("", "none")]
+    return words[-1] if words else mode_of(series.example)
 
 
 def basis(series: Series) -> str:

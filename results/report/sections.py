@@ -1,7 +1,9 @@
 """What a report is made of: a section per sweep and session, with its points and trials."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -47,18 +49,19 @@ def trials_of(found: Sequence[Section]) -> list[Row]:
 
 def sections(store: ResultsStore) -> list[Section]:
     """Every sweep and session of a store, as first seen; workloads by their short names."""
-    frame = _with_short_workloads(store.frame())
-    points, trials = rows(by_point(frame)), rows(frame)
-    keys = list(dict.fromkeys((row["sweep"], row["session"]) for row in trials))
-    several = {sweep for sweep, session in keys if any(other == sweep and s != session for other, s in keys)}
-    return [
-        _section(
-            [row for row in points if (row["sweep"], row["session"]) == key],
-            [row for row in trials if (row["sweep"], row["session"]) == key],
-            f" (session {key[1]})" if key[0] in several else "",
-        )
-        for key in keys
-    ]
+    return sections_of(store.frame())
+
+
+def sections_of(trials: pd.DataFrame) -> list[Section]:
+    """As `sections`, of trials as `ResultsStore.frame` gives them."""
+    frame = _with_short_workloads(trials)
+    found: dict[tuple[str, str], tuple[list[dict[str, Any]], list[dict[str, Any]]]] = {}
+    for place, of in enumerate((rows(by_point(frame)), rows(frame))):
+        for row in of:
+            found.setdefault((row["sweep"], row["session"]), ([], []))[place].append(row)
+    keys = dict.fromkeys(zip(frame["sweep"], frame["session"], strict=True)) if found else {}
+    sessions = Counter(sweep for sweep, _ in keys)
+    return [_section(*found[key], f" (session {key[1]})" if sessions[key[0]] > 1 else "") for key in keys]
 
 
 def _with_short_workloads(frame: pd.DataFrame) -> pd.DataFrame:
@@ -78,11 +81,10 @@ def section_of(store: ResultsStore, trial_ids: Collection[str], labels: Mapping[
     return _section(rows(by_point(frame)), rows(frame), "")
 
 
-def _section(points: Sequence[Row], trials: Sequence[Row], suffix: str) -> Section:
+def _section(points: Sequence[dict[str, Any]], trials: Sequence[dict[str, Any]], suffix: str) -> Section:
     names = labels_apart(points)
-    points, trials = (
-        [{**row, "label": names.get(str(row["point_id"]), row["label"])} for row in found] for found in (points, trials)
-    )
+    for row in (*points, *trials):
+        row["label"] = names.get(str(row["point_id"]), row["label"])
     question = next((str(row["question"]) for row in trials if row["question"]), str(trials[0]["sweep"]))
     rank_by = next((str(row["rank_by"]) for row in trials if row.get("rank_by")), "samples_per_s")
     found = contests(points, trials, rank_by)

@@ -7,6 +7,7 @@ from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import rate
 
 STAGING = ("spec.data.staging", "spec.data.staging_dir")
+STAGED = ("copy", "lazy")
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,17 @@ class StagingPair:
 def pairs(points: Sequence[Row]) -> list[StagingPair]:
     """Every staged point that has its like without staging in the same session."""
     measured = [row for row in points if row["status"] == "ok" and row.get("samples_per_s")]
+    if not any(row.get("spec.data.staging") in STAGED for row in measured):
+        return []
     unstaged = {like(row, STAGING): row for row in measured if row.get("spec.data.staging") in (None, "none")}
     return list(_pairs(measured, unstaged))
 
 
 def _pairs(measured: Sequence[Row], unstaged: Mapping[object, Row]) -> Iterator[StagingPair]:
-    for row in measured:
+    for row in (row for row in measured if row.get("spec.data.staging") in STAGED):
         other = unstaged.get(like(row, STAGING))
         num_samples = row.get("dataset.num_samples")
-        if row.get("spec.data.staging") in ("copy", "lazy") and other is not None and num_samples:
+        if other is not None and num_samples:
             yield StagingPair(row, other, num_samples / row["samples_per_s"], num_samples / other["samples_per_s"])
 
 

@@ -1,7 +1,8 @@
 """Records as typed columns: what a Parquet part holds, and how parts of different shape are read as one table."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from types import NoneType
@@ -16,6 +17,8 @@ from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
 
 Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
 """What a column holds. `strings` (lists of strings) and `json` (anything else) are stored as JSON text."""
+SHOWN = ("spec.", "dataset.", "env.")
+"""How columns begin that are shown beside those of the contract."""
 SQL_TYPES: Mapping[str, str] = {
     "null": "VARCHAR",
     "integer": "BIGINT",
@@ -25,6 +28,8 @@ SQL_TYPES: Mapping[str, str] = {
     "strings": "VARCHAR[]",
     "json": "VARCHAR",
 }
+TEXTS = pd.StringDtype("python", na_value=np.nan)
+"""Texts as Python's, which records share: pyarrow's would be copied for each reading."""
 OF_TYPE: Mapping[frozenset[type], Holds] = {
     frozenset(): "null",
     frozenset({int}): "integer",
@@ -118,7 +123,7 @@ class Batch:
         self._contract = contract(kind)
         self._shapes: dict[tuple[str, ...], tuple[list[int], list[tuple[Any, ...]]]] = {}
         self._places: list[tuple[str, int]] = []
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
 
     def __len__(self) -> int:
         return len(self._places)
@@ -130,7 +135,7 @@ class Batch:
         indices.append(len(self._places))
         rows.append(values)
         self._places.append(stored.place)
-        self._lines.append(stored.line.decode().rstrip("\n"))
+        self._lines.append(stored.line)
 
     def _columns(self) -> dict[str, list[Any]]:
         columns: dict[str, list[Any]] = {name: [None] * len(self) for name in self._contract}
@@ -144,25 +149,42 @@ class Batch:
                     column[index] = value
         return columns
 
-    def table(self) -> tuple[pd.DataFrame, dict[str, str]]:
-        """The rows as a frame that DuckDB reads without guessing, and what its columns hold.
+    def _named(self) -> Iterator[tuple[str, Holds, list[Any]]]:
+        """Each column: its name, what it holds, and its values.
 
-        Columns without any value are in the second only. Names that differ by case alone share none: SQL cannot tell
-        them apart, so a later one gets a number.
+        Names that differ by case alone share none: SQL cannot tell them apart, so a later one gets a number.
         """
-        arrays: dict[str, Any] = {}
-        held: dict[str, str] = {}
         taken: dict[str, int] = {}
         for name, values in self._columns().items():
             count = taken[name.lower()] = taken.get(name.lower(), 0) + 1
             name = name if count == 1 else f"{name}_{count}"
-            held[name] = self._contract.get(name) or holds(values)
-            if held[name] != "null":
-                arrays[name] = array(values, held[name])
+            yield name, self._contract.get(name) or holds(values), values
+
+    def table(self, with_lines: bool = True) -> tuple[pd.DataFrame, dict[str, Holds]]:
+        """The rows as a frame that DuckDB reads without guessing, and what its columns hold.
+
+        Columns without any value are in the second only.
+        """
+        arrays: dict[str, Any] = {}
+        held: dict[str, Holds] = {}
+        for name, holds_, values in self._named():
+            held[name] = holds_
+            if holds_ != "null":
+                arrays[name] = array(values, holds_)
         arrays[SEGMENT] = pd.array([segment for segment, _ in self._places], dtype=object)
         arrays[OFFSET] = np.array([offset for _, offset in self._places], dtype=np.int64)
-        arrays[LINE] = pd.array(self._lines, dtype=object)
+        if with_lines:
+            arrays[LINE] = pd.array([line.decode().rstrip("\n") for line in self._lines], dtype=object)
         return pd.DataFrame(arrays, copy=False), held
+
+    def frame(self, rows: Sequence[int]) -> pd.DataFrame:
+        """Some of the rows in this order, as `plain` gives them of a query of all columns: those of SHOWN alone."""
+        shown = {
+            name: _of_python([values[row] for row in rows], held)
+            for name, held, values in self._named()
+            if name in self._contract or name.startswith(SHOWN)
+        }
+        return pd.DataFrame(shown, index=range(len(rows)), copy=False)
 
 
 def quoted(name: str) -> str:
@@ -209,6 +231,20 @@ def _plain(column: "pd.Series[Any]", held: str) -> Any:
     if column.dtype == object:
         return pd.Series([_item(value) for value in column], dtype=object, index=column.index)
     return column
+
+
+def _of_python(values: list[Any], held: Holds) -> Any:
+    """Values of a record's JSON as a column of a frame."""
+    if held == "number":
+        return np.array(values, dtype=np.float64)
+    if held in ("integer", "boolean") and None not in values:
+        return np.array(values, dtype=np.int64 if held == "integer" else np.bool_)
+    if held == "integer":
+        return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    if held == "string" and any(value is not None for value in values):
+        return pd.array(values, dtype=TEXTS)
+    column = pd.Series(values, dtype=object)
+    return column.infer_objects() if held == "json" else column
 
 
 def _item(value: Any) -> Any:

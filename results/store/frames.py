@@ -4,14 +4,16 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
-from statistics import median
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from benchsuite.results.store.record import FIGURES, VERDICT, Kind, Record
 
 Row = dict[str, Any]
+Floats = npt.NDArray[np.float64]
 MIN_REPEATS_FOR_INTERVAL = 6
 FAILED = ("failed", "oom", "timeout")
 STEP = (
@@ -30,6 +32,8 @@ NESTED = ("figures", "spec", "dataset", "env", "io_profile", "traces")
 OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
 IN_WORDS = {*VERDICT, "au_epoch_rule", "flops_convention", "mount_counter", "ceilings_record_id", "roof_source"}
 """Figures that are no numbers."""
+ENDS = ("", "_min", "_max", "_low", "_high")
+"""What a figure of a point has: its median, the range, and the interval."""
 UNSTABLE_SPREAD = 0.10
 """Repeats whose throughput spreads by more than this share of its median are flagged `unstable`."""
 
@@ -58,8 +62,11 @@ def row(record: Record) -> Row:
     }
 
 
-def frame_of(rows: list[Row]) -> pd.DataFrame:
-    """Return a frame of rows. Its texts are Python's: pyarrow, where it is installed, takes no lone surrogates."""
+def frame_of(rows: list[Row] | Row) -> pd.DataFrame:
+    """Return a frame of rows, or of columns by name.
+
+    Its texts are Python's: pyarrow, where it is installed, takes no lone surrogates.
+    """
     with pd.option_context("mode.string_storage", "python"):
         return pd.DataFrame(rows)
 
@@ -85,9 +92,13 @@ def median_interval(values: list[float]) -> tuple[float | None, float | None]:
     count = len(values)
     if count < MIN_REPEATS_FOR_INTERVAL:
         return None, None
-    skipped = _binomial_quantile(0.025, count) - 1
-    ordered = sorted(values)
-    return ordered[max(skipped, 0)], ordered[-1 - max(skipped, 0)]
+    ordered, skipped = sorted(values), _skipped(count)
+    return ordered[skipped], ordered[-1 - skipped]
+
+
+def _skipped(count: int) -> int:
+    """How many values lie beyond an end of the interval of so many; 0 where there is none."""
+    return 0 if count < MIN_REPEATS_FOR_INTERVAL else max(_binomial_quantile(0.025, count) - 1, 0)
 
 
 @cache
@@ -125,60 +136,112 @@ def by_point(trials: pd.DataFrame) -> pd.DataFrame:
         return trials
     figures = dict.fromkeys(name for kind in FIGURES.values() for name in kind.model_fields if name in trials)
     numeric = [name for name in figures if pd.api.types.is_numeric_dtype(trials[name])]
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for entry in trials.to_dict(orient="records"):
-        groups.setdefault((entry["session"], entry["point_id"]), []).append({str(k): v for k, v in entry.items()})
-    found = [_point(repeats, numeric) for repeats in groups.values()]
-    _widen_over_sessions(found, numeric)
-    points = frame_of(found)
-    return points.sort_values("order", kind="stable").reset_index(drop=True)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for place, key in enumerate(zip(trials["session"], trials["point_id"], strict=True)):
+        groups.setdefault(key, []).append(place)
+    repeats, status = [*groups.values()], [*trials["status"]]
+    ok = [[place for place in places if status[place] == "ok"] for places in repeats]
+    shown = [(usable or places)[0] for usable, places in zip(ok, repeats, strict=True)]
+    points: dict[str, Any] = {str(name): trials[name].iloc[shown] for name in trials if name not in OF_A_TRIAL}
+    values = trials[numeric].to_numpy("float64")
+    found = _order_statistics(values, ok)
+    unstable, agreed = _unstable(found, numeric), None
+    if any(ok) and "au" in numeric:
+        steps, judged, agreed = _judged(trials, ok)
+        for name in STEP:
+            column = values[:, numeric.index(name)]
+            found[""][:, numeric.index(name)] = [column[places].mean() if places else math.nan for places in steps]
+        given = [one if place is None else place for one, place in zip(shown, judged, strict=True)]
+        points |= {name: trials[name].iloc[given] for name in VERDICT}
+    _widen_over_sessions(found, points)
+    for number, name in enumerate(numeric):
+        points |= {f"{name}{end}": of_end[:, number] for end, of_end in found.items()}
+    if agreed is not None:
+        points["bottleneck_repeats"] = agreed
+    points["repeats"] = [*map(len, ok)]
+    points["repeats_failed"] = [sum(status[place] in FAILED for place in places) for places in repeats]
+    caveats = [*trials["caveats"]]
+    borne = [Counter(name for place in places for name in caveats[place]) for places in repeats]
+    points["caveats"], points["caveat_repeats"] = [*map(sorted, borne)], [*map(dict, borne)]
+    if unstable is not None:
+        points["unstable"] = unstable
+    by_name = {name: column.array if isinstance(column, pd.Series) else column for name, column in points.items()}
+    return frame_of(by_name).sort_values("order", kind="stable").reset_index(drop=True)
 
 
-def _point(repeats: list[Row], numeric: list[str]) -> Row:
-    """One point's row from those of its repeats."""
-    ok = [row for row in repeats if row["status"] == "ok"]
-    point = {name: value for name, value in (ok or repeats)[0].items() if name not in OF_A_TRIAL}
-    for name in numeric:
-        values = sorted(float(row[name]) for row in ok if _known(row[name]))
-        point[name] = median(values) if values else math.nan
-        point[f"{name}_min"], point[f"{name}_max"] = (values[0], values[-1]) if values else (math.nan, math.nan)
-        point[f"{name}_low"], point[f"{name}_high"] = median_interval(values)
-    if ok and "au" in numeric:
-        steps, agreeing = middles(ok, "step_s_mean"), _agreeing(ok)
-        judged = middle(agreeing, "au")
-        point |= {name: _mean([row[name] for row in steps]) for name in STEP}
-        point |= {name: judged[name] for name in VERDICT} | {"bottleneck_repeats": len(agreeing)}
-    point["repeats"], point["repeats_failed"] = len(ok), sum(row["status"] in FAILED for row in repeats)
-    borne = Counter(name for row in repeats for name in row["caveats"])
-    point["caveats"], point["caveat_repeats"] = sorted(borne), dict(borne)
-    if "samples_per_s" in numeric:
-        rate, low, high = (point[name] for name in ("samples_per_s", "samples_per_s_min", "samples_per_s_max"))
-        point["unstable"] = _known(rate) and high - low > UNSTABLE_SPREAD * rate
-    return point
+def _unstable(found: Mapping[str, Floats], numeric: Sequence[str]) -> "npt.NDArray[np.bool_] | None":
+    """Whether the throughput of each point spreads by more than UNSTABLE_SPREAD; None where none is measured."""
+    if "samples_per_s" not in numeric:
+        return None
+    rate, low, high = (found[end][:, numeric.index("samples_per_s")] for end in ("", "_min", "_max"))
+    return high - low > UNSTABLE_SPREAD * rate
 
 
-def _widen_over_sessions(points: list[Row], numeric: list[str]) -> None:
+def _judged(
+    trials: pd.DataFrame, ok: Sequence[list[int]]
+) -> tuple[list[list[int]], list[int | None], list[int | None]]:
+    """Of each point the repeats with the median step, the one whose verdict it has, and how many have that."""
+    told = trials[["step_s_mean", "au", "bottleneck"]].assign(place=range(len(trials))).to_dict(orient="records")
+    steps, judged, agreed = list[list[int]](), list[int | None](), list[int | None]()
+    for places in ok:
+        repeats = [{str(name): value for name, value in told[place].items()} for place in places]
+        agreeing = _agreeing(repeats) if repeats else []
+        steps.append([row["place"] for row in middles(repeats, "step_s_mean")])
+        judged.append(middle(agreeing, "au")["place"] if agreeing else None)
+        agreed.append(len(agreeing) or None)
+    return steps, judged, agreed
+
+
+def _order_statistics(values: Floats, groups: Sequence[Sequence[int]]) -> dict[str, Floats]:
+    """Median, range and interval of the known values of each group of rows, a row per group and a column per figure."""
+    found = {end: np.full((len(groups), values.shape[1]), np.nan) for end in ENDS}
+    of_size: dict[int, list[int]] = {}
+    for number, places in enumerate(groups):
+        of_size.setdefault(len(places), []).append(number)
+    of_size.pop(0, None)
+    for numbers in of_size.values():
+        of_groups = values[np.array([groups[number] for number in numbers])]
+        ordered = np.sort(of_groups, axis=1)  # unknown values, which are NaN, come last
+        for end, of_end in zip(ENDS, _ends(ordered), strict=True):
+            found[end][numbers] = of_end
+    return found
+
+
+def _ends(ordered: Floats) -> tuple[Floats, ...]:
+    """The figures of `ENDS` along the second axis, in which values are sorted."""
+    count = (~np.isnan(ordered)).sum(axis=1)
+
+    def at(rank: Any) -> Floats:
+        return np.take_along_axis(ordered, np.maximum(rank, 0)[:, None], axis=1)[:, 0]
+
+    skipped = np.array([_skipped(number) for number in range(ordered.shape[1] + 1)])[count]
+    is_enough = count >= MIN_REPEATS_FOR_INTERVAL
+    low, high = (np.where(is_enough, at(rank), np.nan) for rank in (skipped, count - 1 - skipped))
+    return (at((count - 1) // 2) + at(count // 2)) / 2, at(0 * count), at(count - 1), low, high
+
+
+def _widen_over_sessions(found: dict[str, Floats], points: Mapping[str, Any]) -> None:
     """Have intervals reach over the medians of a point's sessions; from six sessions on over the interval of theirs.
 
     Ranges do so where there is no interval. Sessions of a watched loop stay apart: its script may be another in each.
     """
-    groups: dict[str, list[Row]] = {}
-    for point in points:
-        if point["sweep"] != "watch":
-            groups.setdefault(point["point_id"], []).append(point)
-    for sessions in (group for group in groups.values() if len(group) > 1):
-        for name in numeric:
-            medians = [float(point[name]) for point in sessions if _known(point[name])]
-            enough = len(medians) >= MIN_REPEATS_FOR_INTERVAL
-            ends = median_interval(medians) if enough else (min(medians, default=None), max(medians, default=None))
-            for point in sessions:
-                known = [float(end) for end in (point[f"{name}_low"], point[f"{name}_high"]) if _known(end)]
-                if enough or known:
-                    known += [end for end in ends if end is not None]
-                    point[f"{name}_low"], point[f"{name}_high"] = min(known), max(known)
-                elif _known(point[f"{name}_min"]):
-                    of_all = [point[f"{name}_min"], point[f"{name}_max"], *medians]
-                    point[f"{name}_min"], point[f"{name}_max"] = min(of_all), max(of_all)
+    groups: dict[str, list[int]] = {}
+    for number, (point, sweep) in enumerate(zip(points["point_id"], points["sweep"], strict=True)):
+        if sweep != "watch":
+            groups.setdefault(point, []).append(number)
+    several = [numbers for numbers in groups.values() if len(numbers) > 1]
+    if not several:
+        return
+    rows, group = np.concatenate(several), np.repeat(np.arange(len(several)), [*map(len, several)])
+    between = {end: of_end[group] for end, of_end in _order_statistics(found[""], several).items()}
+    own = {end: of_end[rows] for end, of_end in found.items()}
+    is_enough = ~np.isnan(between["_low"])
+    is_interval = is_enough | ~np.isnan(own["_low"])
+    for end, of_range, furthest in (("_low", "_min", np.fmin), ("_high", "_max", np.fmax)):
+        others = np.where(is_enough, between[end], between[of_range])
+        found[end][rows] = np.where(is_interval, furthest(own[end], others), own[end])
+        reached = furthest(own[of_range], between[of_range])
+        found[of_range][rows] = np.where(is_interval | np.isnan(own[of_range]), own[of_range], reached)
 
 
 def _agreeing(repeats: list[Row]) -> list[Row]:
@@ -187,11 +250,6 @@ def _agreeing(repeats: list[Row]) -> list[Row]:
     median_one = str(middle(repeats, "au")["bottleneck"])
     commonest = max(counts, key=lambda name: (counts[name], name == median_one))
     return [row for row in repeats if str(row["bottleneck"]) == commonest]
-
-
-def _mean(values: list[Any]) -> float:
-    """NaN where one is missing: sums of means would not be means of sums."""
-    return sum(map(float, values)) / len(values) if all(map(_known, values)) else math.nan
 
 
 def _known(value: Any) -> bool:

@@ -3,7 +3,7 @@
 import difflib
 import re
 import resource
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from benchsuite.results.store.columns import SQL_TYPES, Batch, contract, literal, plain, quoted, selected, unified
+from benchsuite.results.store.columns import (
+    OWN,
+    SHOWN,
+    SQL_TYPES,
+    Batch,
+    contract,
+    literal,
+    plain,
+    quoted,
+    selected,
+    unified,
+)
+from benchsuite.results.store.frames import frame_of
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Part
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, TrialFigures, TrialRecord
@@ -42,7 +54,6 @@ FIRST_SEEN = f"""
 QUERIES = {duckdb.StatementType.SELECT, duckdb.StatementType.MULTI}
 """Statements that change nothing; a PIVOT counts as several."""
 INTERRUPTS_APART_S = 0.2
-SHOWN = ("spec.", "dataset.", "env.")
 UNKNOWN = re.compile(
     r"Referenced column \"(?P<column>[^\"]+)\" not found"
     r"|(?:Referenced table|does not have a column named) \"(?P<part>[^\"]+)\""
@@ -88,9 +99,7 @@ class Table:
         Raises:
             StoreError: there is no such column, or the condition is not valid.
         """
-        for name in columns or ():
-            if name not in self.columns:
-                raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, list(self.columns))}")
+        check_columns(columns or (), list(self.columns))
         wanted = ", ".join(map(quoted, columns if columns is not None else self.columns)) or "NULL"
         order = FIRST_SEEN if self.has_earlier else f"ORDER BY finished_at, {PLACE}"
         of = "true" if session is None else f"session = {literal(session)}"
@@ -271,7 +280,7 @@ def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: Kind) -
     for stored in found.tail:
         if stored.record.kind == kind:
             batch.add(stored)
-    tail, held = batch.table()
+    tail, held = batch.table(with_lines=False)
     connection.register("tail", tail)  # each statement would look through all columns of a frame anew
     connection.execute(f"CREATE TEMP TABLE {TAIL} AS FROM tail")
     connection.unregister("tail")
@@ -297,6 +306,42 @@ def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: Kind) -
     connection.execute(f"CREATE VIEW {LAST} AS FROM {ALL} {without}")
     connection.execute(f"CREATE VIEW trials AS SELECT {', '.join(map(quoted, columns))} FROM {LAST}")
     return Table(connection, columns, has_earlier, found)
+
+
+def check_columns(wanted: Iterable[str], known: Sequence[str]) -> None:
+    """
+    Raises:
+        StoreError: there is no such column.
+    """
+    for name in wanted:
+        if name not in known:
+            raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, list(known))}")
+
+
+def frame(
+    found: Snapshot, kind: Kind, columns: Sequence[str] | None, where: str | None, session: str | None
+) -> "pd.DataFrame":
+    """As `Table.frame`. Records that no part holds are in memory already: all of them need no database.
+
+    Raises:
+        DamagedPartsError: a part is missing or damaged.
+        StoreError: there is no such column, or the condition is not valid.
+    """
+    if found.manifest.parts or where is not None:
+        return opened(found, kind).frame(columns, where, session)
+    tail = [stored for stored in found.tail if stored.record.kind == kind]
+    last = dict[str, int]()
+    for row in sorted(range(len(tail)), key=lambda row: (tail[row].record.finished_at, tail[row].place)):
+        last[tail[row].record.trial_id] = row  # stays where the first attempt put it
+    shown = [row for row in last.values() if session in (None, tail[row].record.session)]
+    if columns is not None and {*columns} <= {*OWN}:
+        return frame_of({name: [getattr(tail[row].record, name) for row in shown] for name in columns})
+    batch = Batch(kind)
+    for stored in tail:
+        batch.add(stored)
+    whole = batch.frame(shown)
+    check_columns(columns or (), [*map(str, whole.columns)])
+    return whole if columns is None else whole[[*columns]]
 
 
 def opened(found: Snapshot, kind: Kind, limits: Limits | None = None) -> Table:

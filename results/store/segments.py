@@ -8,7 +8,6 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -44,7 +43,7 @@ class Stored:
     line: bytes
     record: Record
 
-    @cached_property
+    @property
     def fields(self) -> dict[str, Any]:
         """What its line holds: more than the record, where a newer version wrote it."""
         found: dict[str, Any] = from_json(self.line)

@@ -78,8 +78,20 @@ class ResultsStore:
         """Lines that the last reading passed over: torn, damaged, or of a kind or schema this version does not know."""
         self.damage: str | None = None
         """Why the last reading left the Parquet parts aside and read segments alone; None where it did not."""
+        self._now: Snapshot | None = None
+        """What all questions are answered from; None: each reads the store anew."""
         self.on_vanished: Callable[[Path], None] = lambda gone: None
         """Told that a file that it writes was removed; what was being written is in a new one by then."""
+
+    def still(self) -> "ResultsStore":
+        """The store as it is now, for several questions: it is read once, and what is appended later is not in it.
+
+        Raises:
+            StoreError: no such store, or one that cannot be read.
+        """
+        found = ResultsStore(self.path, self.session)
+        found._now = found._read(lambda now: now)
+        return found
 
     def exists(self) -> bool:
         """Whether anything was ever stored here.
@@ -186,11 +198,12 @@ class ResultsStore:
         """What is read of the store as it is now; where Parquet parts turn out to be damaged, of its segments alone."""
         if not self.exists():
             raise StoreError(f"store {self.path}: no results there; name one with --store or BENCHSUITE_STORE")
-        now = snapshot(self.path)
+        now = self._now or snapshot(self.path)
         try:
             found = what(now)
         except DamagedPartsError as error:
             now = snapshot(self.path, str(error))
+            self._now = self._now and now
             found = what(now)
         self.passed, self.damage = now.passed, now.damage
         return found
@@ -267,14 +280,14 @@ class ResultsStore:
         Raises:
             StoreError: no such store, grouping or column; or the condition is not valid.
         """
+        from benchsuite.results.store import query
         from benchsuite.results.store.frames import by_point
-        from benchsuite.results.store.query import opened
 
         if by not in ("trial", "point"):
             raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
         chosen = columns if by == "trial" else None
         session = self.session if kind == "trial" else None
-        trials = self._read(lambda now: opened(now, kind).frame(chosen, where, session))
+        trials = self._read(lambda now: query.frame(now, kind, chosen, where, session))
         found = trials if by == "trial" else by_point(trials)
         return found if columns is None else _chosen(found, columns)
 
@@ -349,9 +362,7 @@ def _with_parts_renamed(samples: Any) -> Any:
 
 
 def _chosen(frame: "pd.DataFrame", columns: Sequence[str]) -> "pd.DataFrame":
-    from benchsuite.results.store.query import allowed
+    from benchsuite.results.store.query import check_columns
 
-    for name in columns:
-        if name not in frame:
-            raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, [*map(str, frame.columns)])}")
+    check_columns(columns, [*map(str, frame.columns)])
     return frame[list(columns)]

@@ -51,7 +51,7 @@ def test_a_layout_of_512_ranks_is_counted_and_mapped(trial: Any) -> None:
     code, out, _ = trial("--validate", "-o", "parallelism={tp: 8, zero: 3}", "-o", "world_size=512")
     assert code == 0
     lines = out.splitlines()
-    assert lines[0].startswith("ok: ") and "tp8 dp64 zero3, 512 ranks, global batch 256" in lines[0]
+    assert lines[0].startswith("ok: ") and "dp 64 tp 8 zero 3, 512 ranks, global batch 256" in lines[0]
     assert lines[1] == "216,448 parameters"
     assert lines[2].startswith("node 0: tp0 dp0 | tp1 dp0")
     assert "and 56 more nodes" in out
@@ -184,7 +184,7 @@ def test_float16_is_counted_too(trial: Any) -> None:
 def test_check_loss_trains_and_compares(trial: Any) -> None:
     code, out, err = trial("--check-loss", "-o", "parallelism={tp: 2}")
     assert code == 0, err
-    assert out.startswith("ok: gpt_neox nano, tp2, 2 ranks, fp32: over 5 steps")
+    assert out.startswith("ok: gpt_neox nano, tp 2, 2 ranks, fp32: over 5 steps")
 
 
 def test_check_loss_as_json(trial: Any) -> None:

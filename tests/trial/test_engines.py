@@ -139,7 +139,7 @@ def test_what_an_engine_lacks_is_said_before_it_runs(run_cli: Cli, tmp_path: Pat
     assert "engine parameter_server with tp 2: only PyTorch's own modes (engine torch) split the model" in out
     path = sweep_file(tmp_path, [{"engine": "broadcast"}], overlap_comm=True)
     code, out, err = run_cli("sweep", path, "--dry-run", "--store", tmp_path / "store")
-    assert "overlap_comm is an option of engine deepspeed, parallelism is broadcast dp2" in out + err
+    assert "overlap_comm is an option of engine deepspeed, parallelism is dp 2 broadcast" in out + err
     path = sweep_file(tmp_path, [{"engine": "deepsped"}])
     code, out, err = run_cli("sweep", path, "--dry-run", "--store", tmp_path / "store")
     assert code == 2

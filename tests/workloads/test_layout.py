@@ -38,14 +38,14 @@ def test_hsdp_has_a_replica_on_each_node(ranks: int, ranks_per_node: int | None,
 @pytest.mark.parametrize(
     ("degrees", "ranks", "dp", "name"),
     [
-        ({"tp": 2}, 8, 4, "tp2 dp4"),
-        ({"tp": 2, "pp": 2}, 8, 2, "tp2 pp2 dp2"),
-        ({"dp": 2, "tp": 2}, None, 2, "tp2 dp2"),
-        ({"tp": 2}, None, 1, "tp2"),
-        ({"tp": 2, "zero": 3}, 8, 4, "tp2 dp4 zero3"),
-        ({"zero": 3, "dp_replicate": 2}, 8, 8, "dp8 zero3 x2"),
-        ({"cp": 2, "tp": 2}, 8, 2, "tp2 cp2 dp2"),
-        ({"cp": 2, "zero": 3, "cp_attention": "all_to_all"}, 4, 2, "cp2 dp2 zero3 all_to_all"),
+        ({"tp": 2}, 8, 4, "dp 4 tp 2"),
+        ({"tp": 2, "pp": 2}, 8, 2, "dp 2 tp 2 pp 2 schedule 1f1b"),
+        ({"dp": 2, "tp": 2}, None, 2, "dp 2 tp 2"),
+        ({"tp": 2}, None, 1, "tp 2"),
+        ({"tp": 2, "zero": 3}, 8, 4, "dp 4 tp 2 zero 3"),
+        ({"zero": 3, "dp_replicate": 2}, 8, 8, "dp 8 dp_replicate 2 zero 3"),
+        ({"cp": 2, "tp": 2}, 8, 2, "dp 2 tp 2 cp 2 cp_attention ring"),
+        ({"cp": 2, "zero": 3, "cp_attention": "all_to_all"}, 4, 2, "dp 2 cp 2 cp_attention all_to_all zero 3"),
     ],
 )
 def test_an_omitted_dp_is_what_is_left(degrees: dict[str, int], ranks: int | None, dp: int, name: str) -> None:

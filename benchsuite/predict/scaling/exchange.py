@@ -14,6 +14,7 @@ from benchsuite.predict.scaling.nodes import placement_of
 from benchsuite.predict.theory.alpha_beta_fit import MIN_SIZES, AlphaBeta, Key, host_of, machine_of
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.collectives import BACKEND, PASSES
+from benchsuite.results.render import naming
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.render.words import counted
 from benchsuite.results.scaling.series import Row, Series
@@ -64,8 +65,11 @@ def _mode(row: Row) -> str:
     return split[0] if whole else MIXED
 
 
-def in_words(mode: str) -> list[str]:
-    """What is said of a mode without a model of its communication, or that not every number of ranks can have."""
+def in_words(mode: str, row: Row) -> list[str]:
+    """What is said of a mode without a model of its communication, or that not every number of ranks can have.
+
+    `row`: a trial of it, whose parallelism is named where no mode is.
+    """
     if mode in SPLIT:
         return [
             f"{mode}: whether {SPLIT[mode]} of the model divide over so many ranks is not checked; `benchsuite trial "
@@ -73,7 +77,7 @@ def in_words(mode: str) -> list[str]:
         ]
     if mode in MODELLED:
         return []
-    why = "several kinds of parallelism at once" if mode == MIXED else f"parallelism {mode}"
+    why = "several kinds of parallelism at once" if mode == MIXED else f"parallelism {naming.mode_of(row) or mode}"
     return [f"{why}: no buckets and no probed collectives are modelled; communication is fitted as it grew"]
 
 

@@ -85,7 +85,7 @@ def from_series(series: Series, title: str, probed: Probed, limit: float | None,
         readers_bytes_per_s=seen if of_readers else None,
         staged="trials" if copied else "asked" if staged else None,
         notes=(
-            *exchange.in_words(mode),
+            *exchange.in_words(mode, row),
             *left_out,
             *(input_wait.notes(shown) if has_input else ()),
             *_contention(shown),

@@ -136,6 +136,13 @@ class TestStore:
         assert any("several kinds of parallelism at once: no buckets" in line for line in curve.notes)
         assert curve.notes[0] in outlook.assumptions(fit(curve), [16])
 
+    def test_an_engine_without_a_model_is_named(self):
+        spec = {"parallelism": {"dp": None, "zero": 1, "engine": "deepspeed"}}
+        (series,) = find_series(frame(*(made_trial(n, 40.0 * n, spec=spec) for n in (2, 4))))
+        assert (
+            from_series(series, "s", {}, None, False).notes[0].startswith("parallelism dp zero 1 deepspeed: no buckets")
+        )
+
     def test_buckets_of_ddp_come_from_what_is_sent(self):
         """A ring of 4 sends 1.5 times its gradients: 12 MiB in buckets of 4 MiB."""
         sent = {1: 0.0, 2: 12 * 2**20, 4: 18 * 2**20}

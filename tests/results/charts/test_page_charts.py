@@ -10,10 +10,11 @@ import plotly.graph_objects as go
 import pytest
 
 from benchsuite.results.charts import chart as figures
-from benchsuite.results.charts import page, scaling, storage
+from benchsuite.results.charts import choices, page, scaling, storage
 from benchsuite.results.charts import step as figures_step
 from benchsuite.results.charts.chart import Chart, Numbered
 from benchsuite.results.report.sections import sections
+from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 from tests.results.report.reported import PROFILE, full_store, made_figures, made_spec, trial
@@ -188,6 +189,22 @@ def lines_of(count: int, **changes: Any) -> list[Numbered]:
 def test_as_many_series_as_a_legend_holds_are_drawn_at_once() -> None:
     (found,) = figures.against_ranks(lines_of(12), "au", "AU", "au", "AU")
     assert (len(found.traces), found.groups) == (12, ())
+
+
+def test_legends_and_axes_name_modes_in_words() -> None:
+    """The degree that follows the ranks parts no line; what is set of others is told as elsewhere."""
+    modes = ({"tp": 1, "engine": "horovod"}, {"tp": 2, "pp": 1, "sequence_parallel": True}, {"tp": 2, "pp": 1})
+    points = [
+        (number, {**row, **flatten("spec", {"parallelism": {"dp": row["spec.world_size"] // 2, **mode}})})
+        for mode in modes
+        for number, row in lines_of(1)
+    ]
+    (found,) = figures.against_ranks(points, "au", "AU", "au", "AU")
+    names = ["dp horovod", "dp tp 2 sequence_parallel", "dp tp 2"]
+    assert [trace["name"] for trace in found.traces] == names
+    axes = choices.axes([row for _, row in points])
+    assert axes["parallelism"] == [name for name in names for _ in (1, 2)]
+    assert axes["parallelism.tp"] == ["1", "1", "2", "2", "2", "2"]
 
 
 def test_more_series_can_be_chosen_by_the_first_settings_that_part_them() -> None:

@@ -1,16 +1,22 @@
 """Names as they are printed: short where that says enough, whole where it is asked where results come from."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.grid.point import Point
 from benchsuite.results.charts import page
 from benchsuite.results.render.naming import degrees, labels_apart, last_part, parallelism_of, short_workloads
 from benchsuite.results.report import provenance
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.report.sections import sections
 from benchsuite.results.scaling.series import find_series
+from benchsuite.results.store.frames import flatten
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.workloads.layout import layout_of
+from benchsuite.workloads.spec import Parallelism
 from tests.results.charts.test_page import data, without_scripts
 from tests.results.made import made_record
 from tests.results.report.reported import made_figures, made_spec, trial
@@ -95,6 +101,37 @@ def test_degrees_that_go_without_saying_are_not_told() -> None:
     assert degrees(spec) == "dp 2"
     assert degrees({**spec, "pp": 2, "loss_parallel": True}) == "dp 2 pp 2 schedule 1f1b loss_parallel"
     assert degrees({"dp": 1}) == "none"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"dp": 1},
+        {"dp": 4, "zero": 3, "dp_replicate": 2},
+        {"dp": 2, "tp": 2, "sequence_parallel": True, "loss_parallel": True},
+        {"dp": 2, "pp": 2, "schedule": "gpipe", "microbatches": 1},
+        {"dp": 2, "cp": 2, "cp_attention": "all_to_all", "zero": 1},
+        {"dp": 4, "ep": 2},
+        {"dp": 2, "engine": "parameter_server", "num_servers": 2, "max_staleness": 0},
+        {"dp": 2, "engine": "deepspeed", "zero": 2},
+    ],
+)
+def test_plans_and_reports_have_the_same_words_for_a_mode(given: dict[str, Any]) -> None:
+    asked = Parallelism(**given)
+    words = degrees(asked.model_dump())
+    assert layout_of(asked, None).name == words
+    spec = TrialSpec(workload="gpt_neox", variant="nano", batch_size=4, parallelism=asked)
+    point = Point(spec, "p", None, None, {"parallelism": asked.model_dump(), "batch_size": 4})
+    assert point.label == ("batch_size 4" if words == "none" else f"{words} batch_size 4")
+
+
+def test_points_of_one_label_are_told_apart_by_their_mode() -> None:
+    modes = ({"dp": 2, "tp": 1, "engine": "horovod"}, {"dp": 1, "tp": 2, "sequence_parallel": True})
+    points = [
+        {"label": "x", "point_id": str(number), **flatten("spec", {"parallelism": given})}
+        for number, given in enumerate(modes)
+    ]
+    assert labels_apart(points) == {"0": "x dp 2 horovod", "1": "x tp 2 sequence_parallel"}
 
 
 def test_the_parallelism_of_a_row_is_its_name_or_its_degrees() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchsuite.results.charts.scaling import chart_of, short_names
 from benchsuite.results.render.latex import as_latex, escaped
 from benchsuite.results.render.tables import Column, as_csv, as_json
 from benchsuite.results.report.scaling import (
@@ -24,6 +25,7 @@ from benchsuite.results.report.scaling import (
 from benchsuite.results.scaling.laws import Estimate, Fit
 from benchsuite.results.scaling.series import Series, find_series
 from benchsuite.results.store.record import TrialRecord
+from benchsuite.workloads.spec import Parallelism
 from tests.results.scaled import frame, made_trial, made_trials
 
 SIX = (98.0, 99.0, 100.0, 101.0, 102.0, 103.0)
@@ -107,6 +109,66 @@ def test_titles_say_what_points_share_and_what_tells_series_apart():
     degrees = {"dp": None, "tp": 2, "pp": 1, "zero": 3}
     assert titles([one({2: [1.0], 4: [2.0]}, spec={"parallelism": degrees})]) == [
         "weak · resnet50 tiny synthetic fp32 dp tp 2 zero 3 · 8 per rank"
+    ]
+
+
+MODES = {
+    "ddp": "ddp",
+    "dp": {},
+    "dp dp_replicate 2 zero 3": {"dp_replicate": 2, "zero": 3},
+    "dp tp 2": {"tp": 2},
+    "dp tp 2 sequence_parallel": {"tp": 2, "sequence_parallel": True},
+    "dp tp 2 pp 4 schedule 1f1b": {"tp": 2, "pp": 4},
+    "dp tp 4 pp 2 schedule 1f1b": {"tp": 4, "pp": 2},
+    "dp tp 4 pp 4 schedule 1f1b": {"tp": 4, "pp": 4},
+    "dp pp 2 schedule 1f1b": {"pp": 2},
+    "dp pp 2 schedule gpipe": {"pp": 2, "schedule": "gpipe"},
+    "dp pp 2 schedule gpipe microbatches 1": {"pp": 2, "schedule": "gpipe", "microbatches": 1},
+    "dp cp 2 cp_attention ring": {"cp": 2},
+    "dp cp 2 cp_attention all_to_all": {"cp": 2, "cp_attention": "all_to_all"},
+    "dp ep 2": {"ep": 2},
+    "dp deepspeed": {"engine": "deepspeed"},
+    "dp zero 1 deepspeed": {"engine": "deepspeed", "zero": 1},
+    "dp horovod": {"engine": "horovod"},
+    "dp broadcast": {"engine": "broadcast"},
+    "dp parameter_server": {"engine": "parameter_server"},
+    "dp parameter_server num_servers 2": {"engine": "parameter_server", "num_servers": 2},
+    "dp parameter_server max_staleness 0": {"engine": "parameter_server", "max_staleness": 0},
+}
+"""What records hold of parallelism, by what a series of them is called."""
+
+
+def series_of_modes() -> list[Series]:
+    """A series at 16 and 32 ranks of each mode, whose data-parallel degree is what is left."""
+    records = []
+    for given in MODES.values():
+        for ranks in (16, 32):
+            asked = Parallelism(**given) if isinstance(given, dict) else None
+            inner = asked.tp * asked.pp * asked.cp if asked else 1
+            degrees = given if asked is None else asked.model_dump() | {"dp": ranks // inner}
+            spec = {"parallelism": degrees, "workload": "gpt_neox", "global_batch_size": 64, "batch_size": None}
+            records.append(made_trial(ranks, 100.0 * ranks, spec=spec))
+    return [one for one in find_series(frame(*records)) if one.kind == "strong"]
+
+
+def test_modes_that_differ_share_no_title_csv_name_or_legend() -> None:
+    found = series_of_modes()
+    assert titles(found) == [f"strong · gpt_neox tiny synthetic fp32 {words} · 64 in all" for words in MODES]
+    table = csv.DictReader(io.StringIO(as_csv([row for one in found for row in point_rows(one, titles([one])[0])])))
+    assert len({row["series"] for row in table}) == len(MODES), "each alone, as `scaling --where` shows it"
+    drawn = [trace["name"] for trace in chart_of(found, short_names(titles(found)), "").traces]
+    assert len({*drawn}) == len(MODES) + len(["ideal"])
+    some = [title for title in titles(found) if " schedule 1f1b" in title and "tp" in title]
+    assert short_names(some) == ["tp 2 pp 4", "tp 4 pp 2", "tp 4 pp 4"], "a number stays with its name"
+
+
+def test_degrees_that_no_mode_names_tell_series_apart_where_nothing_else_does() -> None:
+    alike = ({"zero": 0, "num_servers": None}, {"zero": 0, "num_servers": 1})
+    records = [one for given in alike for one in made_trials({1: [1.0], 2: [2.0]}, spec={"parallelism": given})]
+    first, second = titles(find_series(frame(*records)))
+    assert [first.split(" · ")[1], second.split(" · ")[1]] == [
+        "resnet50 tiny synthetic fp32 dp",
+        "resnet50 tiny synthetic fp32 dp num_servers 1",
     ]
 
 
