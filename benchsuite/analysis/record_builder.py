@@ -156,10 +156,11 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     done = [on_one_clock(result) for result in results if result is not None and result.status == "ok"]
     if outcome.is_clean(ranks) and len(done) == ranks:
         try:
-            return measured(attempt, done, outcome.foreign_cores)
+            record, samples = measured(attempt, done, outcome.foreign_cores)
+            return record, samples | _of_devices(outcome)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             reason = f"the samples give no figures: {type(error).__name__}: {error}"
-            return attempt.record("failed", reason=reason, phase="done"), _samples(done)
+            return attempt.record("failed", reason=reason, phase="done"), _samples(done) | _of_devices(outcome)
     status, reason = failure(outcome, results, folder)
     progress = read_progress(folder, 0)
     record = attempt.record(status, reason=reason, phase=progress.phase if progress else "start")
@@ -266,6 +267,11 @@ def _setting(attempt: Attempt) -> Setting:
 
 def _samples(results: list[RankSamples]) -> dict[str, Any]:
     return {"ranks": [asdict(result) for result in results]}
+
+
+def _of_devices(outcome: Outcome) -> dict[str, Any]:
+    """What devices did from launch to end, for the raw samples; empty where nobody read it."""
+    return {"devices": outcome.devices} if outcome.devices else {}
 
 
 def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | None = None) -> TrialRecord:

@@ -16,6 +16,7 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.render import operators
+from benchsuite.results.render.device_columns import every_column
 from benchsuite.results.render.tables import (
     COLUMNS,
     TRIAL_COLUMNS,
@@ -59,6 +60,9 @@ def report(
     why: Annotated[
         bool, typer.Option("--why", help="Also the evidence of verdicts, the arithmetic of caveats, what columns mean.")
     ] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Every figure that was measured, in columns; energy and memory among them.")
+    ] = False,
     redact: Annotated[
         bool, typer.Option("--redact", help="Give hosts, users and paths other names, so that it can be shown.")
     ] = False,
@@ -70,6 +74,10 @@ def report(
         _refuse_beside(option, out, others)
     if why:
         _refuse_why({"--svg": svg, "--pdf": pdf, "--mlperf-storage": mlperf_storage})
+    if table:
+        _refuse_table(
+            {**files, "--mlperf-storage": mlperf_storage, f"--format {format}": format not in (None, "table")}
+        )
     opened = chosen(store, session)
     with _redacted(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):
@@ -79,7 +87,7 @@ def report(
         elif mlperf_storage:
             _print_mlperf(shown, format or "table", store)
         else:
-            _print_report(shown, format or "table", why, _without_trials(opened))
+            _print_report(shown, format or "table", why, _without_trials(opened), table)
     warn_of_damage(opened)
 
 
@@ -103,6 +111,12 @@ def _refuse_why(without: Mapping[str, object]) -> None:
     """Refuse `--why` beside what has no room for words."""
     for option in (name for name, given in without.items() if given):
         raise UserError(f"report: --why with {option}, which holds no evidence; --html and --format md always do")
+
+
+def _refuse_table(without: Mapping[str, object]) -> None:
+    """Refuse `--table` beside what prints no table here."""
+    for option in (name for name, given in without.items() if given):
+        raise UserError(f"report: --table with {option}; allowed: --table alone; --format csv holds every figure, too")
 
 
 def _write_files(store: ResultsStore, files: Mapping[str, Path | None], asked: Sequence[str]) -> None:
@@ -146,7 +160,7 @@ def _without_trials(store: ResultsStore) -> str:
     return f"no trials in {store.path} yet{others}"
 
 
-def _print_report(store: ResultsStore, format: TableFormat, why: bool, nothing: str) -> None:
+def _print_report(store: ResultsStore, format: TableFormat, why: bool, nothing: str, every: bool = False) -> None:
     """Print the report on everything in a store, or on one session of it; `nothing`, where that is nothing."""
     if format == "md":
         from benchsuite.cli.modelled import modelled
@@ -158,7 +172,7 @@ def _print_report(store: ResultsStore, format: TableFormat, why: bool, nothing: 
         found = sections(store)
         for number, section in enumerate(found):
             echo(*[""] * bool(number))
-            section_table(section, why)
+            section_table(section, why, every)
         if found:
             for line in LEGEND.split("\n") if why else (WHY,):
                 say(console(), line, "dim")
@@ -179,16 +193,22 @@ def _print_mlperf(store: ResultsStore, format: TableFormat, path: Path) -> None:
         echo(summaries.LEGEND, err=True)
 
 
-WHY = "--why shows the evidence, the arithmetic and what the columns mean · --html OUT.html draws charts"
+WHY = "--why shows the evidence and what columns mean · --table every figure · --html OUT.html draws charts"
 
 
-def section_table(section: Section, why: bool = False) -> None:
-    """A question, its answer, its points, and what the numbers rest on; with the evidence where that is asked for."""
+def section_table(section: Section, why: bool = False, every: bool = False) -> None:
+    """A question, its answer, its points, and what the numbers rest on.
+
+    `why`: also the evidence. `every`: in all columns, none of which is left out where a terminal is narrow.
+    """
     out = console()
     out.print(section.title, style="bold", markup=False)
     for text in section.answer:
         say(out, f"-> {text}")
-    out.print(fitting_table(section.points, COLUMNS, out))
+    if every:
+        out.print(fitting_table(section.points, every_column(section.points), out, dropped_first=()))
+    else:
+        out.print(fitting_table(section.points, COLUMNS, out))
     if found := operators.counted(section.points):
         out.print(fitting_table(found, operators.COLUMNS, out))
         for line in operators.sources(found):

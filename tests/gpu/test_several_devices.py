@@ -101,3 +101,6 @@ def test_what_every_record_says_of_its_ranks() -> None:
     assert len(set(uuids)) == number and None not in uuids
     assert len(record.env["rank_cpus"]) == number
     assert record.figures.gradient_copy_s is not None and record.figures.gradient_copy_s > 0
+    assert sorted(device["device_uuid"] for device in samples["devices"]) == sorted(uuids)
+    if record.env["devices"][0]["nvlinks"]:
+        assert record.figures.nvlink_bytes_per_s is not None and record.figures.nvlink_bytes_per_s > 0
