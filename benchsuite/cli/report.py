@@ -30,7 +30,7 @@ from benchsuite.results.render.tables import (
 )
 from benchsuite.results.render.terminal import fitting_table, say
 from benchsuite.results.render.words import size
-from benchsuite.results.report import readers
+from benchsuite.results.report import readers, several_gpus
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, remedies, trust
@@ -219,6 +219,8 @@ def section_table(section: Section, why: bool = False, every: bool = False) -> N
         say(out, line)
     for line in remedies(section.points):
         say(out, f"  {line}")
+    for line in several_gpus.remark(section.points):
+        say(out, line)
     for line in section.why if why else ():
         say(out, f"why: {line}")
 

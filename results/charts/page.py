@@ -29,7 +29,7 @@ from benchsuite.results.render.caveats import advice
 from benchsuite.results.render.device_columns import WITH_DEVICES
 from benchsuite.results.render.tables import Row, caveat_names, is_missing, rows, telling
 from benchsuite.results.render.words import counted
-from benchsuite.results.report import provenance, readers
+from benchsuite.results.report import provenance, readers, several_gpus
 from benchsuite.results.report.io_profile import is_known
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import Section, points_of, sections, trials_of
@@ -281,7 +281,7 @@ def _block(section: Section) -> Iterator[str]:
     for line in (*readers.lines(section.points), *staging_lines(section.points)):
         yield f"<p>{escape(line)}</p>"
     yield f'<p class="trust">{escape(trust(section.trials))}</p>'
-    helping, why = remedies(section.points), section.why
+    helping, why = [*remedies(section.points), *several_gpus.remark(section.points)], section.why
     if helping:
         yield f"<ul class=of>{''.join(f'<li>{escape(line)}</li>' for line in helping)}</ul>"
     if why:

