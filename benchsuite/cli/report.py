@@ -17,6 +17,7 @@ from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.render import operators
 from benchsuite.results.render.device_columns import every_column
+from benchsuite.results.render.device_columns import legend as device_legend
 from benchsuite.results.render.tables import (
     COLUMNS,
     TRIAL_COLUMNS,
@@ -174,7 +175,8 @@ def _print_report(store: ResultsStore, format: TableFormat, why: bool, nothing: 
             echo(*[""] * bool(number))
             section_table(section, why, every)
         if found:
-            for line in LEGEND.split("\n") if why else (WHY,):
+            of_devices = device_legend([row for section in found for row in section.points]) if every else []
+            for line in (*LEGEND.split("\n"), *of_devices) if why else (WHY,):
                 say(console(), line, "dim")
         if not found:
             echo(nothing)

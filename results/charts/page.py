@@ -27,6 +27,7 @@ from benchsuite.results.charts.chart import (
 )
 from benchsuite.results.render.caveats import advice
 from benchsuite.results.render.device_columns import WITH_DEVICES
+from benchsuite.results.render.device_columns import legend as device_legend
 from benchsuite.results.render.tables import Row, caveat_names, is_missing, rows, telling
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import provenance, readers, several_gpus
@@ -65,7 +66,7 @@ def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
         style=_asset("style.css"),
         subtitle=escape(subtitle(records)),
         summary="\n".join(summary(found)) if found else _without_trials(store),
-        legend="<br>".join(escape(line) for line in LEGEND.splitlines()),
+        legend="<br>".join(map(escape, (*LEGEND.splitlines(), *device_legend([row for _, row in points_of(found)])))),
         provenance="\n".join(origins(records)),
         data=embedded(data(store, found, modelled)),
         plotly=plotly,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from benchsuite.results.render.tables import ABSENT, COLUMNS, Column, Row, is_missing, is_number, number
+from benchsuite.results.render.tables import ABSENT, COLUMNS, Column, Row, is_missing, is_number, number, telling
 from benchsuite.results.store.record import TrialFigures
 
 GB = 1e-9
@@ -52,6 +52,12 @@ DEVICE_COLUMNS = (
     Column("on the device GB", lambda row: significant(row, "device_memory_bytes", GB), optional=True),
     Column("peak of the card's GB", of_card, optional=True),
 )
+LEGEND = (
+    "energy: of all devices over the counted steps; on CPUs of the nodes' sockets\n"
+    "GPU busy: a kernel ran, mean of ranks · power-capped, too hot: clocks held back, the worst device\n"
+    "NVLink: sent and received, the busiest device · reserved: by PyTorch's allocator, at most\n"
+    "on the device: in use at the end, libraries' included · peak of the card's: the largest of these and of tensors"
+)
 LAST = 2
 """Columns of words, which stand at the end."""
 WITH_DEVICES = (*COLUMNS[:-LAST], *DEVICE_COLUMNS, *COLUMNS[-LAST:])
@@ -63,6 +69,11 @@ OWN_COLUMN = (
     *("nvlink_bytes_per_s", "reserved_memory_bytes", "device_memory_bytes"),
 )
 """Figures that a column of WITH_DEVICES tells; any other stands by its name in a record."""
+
+
+def legend(points: Sequence[Row]) -> list[str]:
+    """What DEVICE_COLUMNS mean; nothing where none of them says anything."""
+    return LEGEND.split("\n") if telling(points, DEVICE_COLUMNS) else []
 
 
 def every_column(points: Sequence[Row]) -> list[Column]:

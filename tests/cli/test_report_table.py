@@ -29,6 +29,7 @@ def test_every_figure_stands_in_it_and_the_default_table_stays(run_cli: Run, tmp
     assert all(name in heading for name in (*DEVICES, "peak_memory_bytes")), heading
     (row,) = [line for line in out.splitlines() if line.startswith(" gpus-2")]
     assert all(f" {value} " in row for value in ("5000", "625", "75", "12", "3", "81.0", "52.0", "56.0 of 80"))
+    assert "held back, the worst device" in run_cli("report", "--store", tmp_path, "--table", "--why")[1]
     plain = run_cli("report", "--store", tmp_path)[1]
     assert not any(name in plain for name in DEVICES) and "--table" in plain
 

@@ -16,11 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
-
-import pytest
+from typing import TYPE_CHECKING, Any
 
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
@@ -33,6 +32,9 @@ from benchsuite.launch.allocation import allocation
 from benchsuite.results.render.words import counted
 from benchsuite.results.report import several_gpus
 from benchsuite.results.store.replacing import write_whole
+
+if TYPE_CHECKING:
+    import pytest
 
 ROOT = Path(__file__).parents[2]
 SEVERAL_GPUS = "several_gpus"
@@ -48,7 +50,7 @@ MAX_REASON = 4000
 GRACE_S = 20.0
 
 
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+def pytest_runtest_logreport(report: "pytest.TestReport") -> None:
     """Append what came of a test; a set-up that went well is none yet, nor is an end that did."""
     if LOG not in os.environ or (report.when != "call" and report.passed):
         return
@@ -82,6 +84,11 @@ class Ended:
     what: str
     status: int | None
     seconds: float
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether it ended otherwise than pytest does that has run tests, or had none to run."""
+        return self.what != "doctor" and self.status not in (None, 0, 1, 5)
 
 
 def _pytest(*more: str) -> list[str]:
@@ -161,8 +168,10 @@ def accept(out: Path) -> int:
     """Run all steps and write what came of them to `out`; the exit status.
 
     Raises:
-        UserError: there is no CUDA device here.
+        UserError: there is no CUDA device here, or no pytest.
     """
+    if find_spec("pytest") is None:
+        raise UserError(f"gpu-accept: {sys.executable} has no pytest; name one that has: make gpu-accept PYTHON=...")
     if not this_machine().cuda_devices:
         raise UserError("gpu-accept: no CUDA device that torch can use here; run it on a node of a job with GPUs")
     began_s, date = time.monotonic(), f"{datetime.now():%Y-%m-%d}"
@@ -170,6 +179,7 @@ def accept(out: Path) -> int:
         ended = [run_step(step, began_s, Path(name)) for step in steps()]
         tests, doctor = noted(Path(name)), examined(Path(name))
     passed, failed = by_outcome(tests)
+    passed = [] if any(step.has_crashed for step in ended) else passed  # what crashed has left no note of itself
     given = allocation()
     nodes = given.num_nodes if given is not None and several_gpus.SEVERAL_NODES in passed else 1
     machine = machine_in_words(nodes)
@@ -202,14 +212,16 @@ def _tell(
     outcomes = Counter(test["outcome"] for test in tests)
     levels = Counter(finding["level"] for finding in (doctor or {}).get("findings", ()))
     late = [step.what for step in ended if step.status is None]
+    crashed = [step.what for step in ended if step.has_crashed]
     echo(f"tests: {', '.join(f'{count} {name}' for name, count in outcomes.items()) or 'none ran'}")
     echo(f"doctor: {', '.join(f'{count} {name}' for name, count in levels.items()) or 'it found nothing'}")
     echo(f"passed on several GPUs: {', '.join(passed) or 'nothing'}")
     echo(*([f"failed on several GPUs: {', '.join(failed)}"] if failed else []))
     echo(*([f"not finished in time: {', '.join(late)}"] if late else []))
+    echo(*([f"crashed, so nothing has passed: {', '.join(crashed)}"] if crashed else []))
     echo(*([f"{several_gpus.UNTESTED}: {', '.join(left)}"] if (left := untested()) else []))
     echo(f"written: {out}: send it back")
-    return SOME_FAILED if outcomes["failed"] or levels["fail"] or late or doctor is None else OK
+    return SOME_FAILED if outcomes["failed"] or levels["fail"] or late or crashed or doctor is None else OK
 
 
 def main() -> int:

@@ -108,6 +108,16 @@ def test_what_has_no_time_left_is_interrupted_and_leaves_what_it_found(
     assert "not finished in time: doctor" in capsys.readouterr().out
 
 
+def test_where_a_test_crashed_nothing_has_passed(
+    eight: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashes = f"{WRITES_NOTES}\nos.abort()"
+    monkeypatch.setattr(accept, "steps", lambda: [python("one device", crashes), python("doctor", WRITES_FINDINGS)])
+    assert accept.accept(eight) == 3
+    assert json.loads(eight.read_text())["ran"] == [] and "ddp" in untested()
+    assert "crashed, so nothing has passed: one device" in capsys.readouterr().out
+
+
 def test_without_devices_it_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(accept, "this_machine", lambda: Machine(cores=2, cuda_devices=0))
     assert accept.main() == 4

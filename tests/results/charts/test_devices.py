@@ -72,6 +72,7 @@ def test_the_table_of_the_page_has_them(store: ResultsStore) -> None:
     assert row["J per 1,000 samples"] == "625" and row["peak of the card's GB"] == "56.0 of 80"
     assert [row[name] for name in ("GPU busy %", "power-capped %", "too hot %")] == ["75", "12", "3"]
     assert row["NVLink GB/s"] == "81.0" and row["energy J"] == "5000"
+    assert "held back, the worst device" in page.page(store), "and what they mean"
     assert headings[-1] == "verdict" or headings[-2:] == ["verdict", "caveats"], "words stand at the end"
 
 
