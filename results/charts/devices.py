@@ -5,7 +5,7 @@ from typing import Any
 
 from benchsuite.results.charts.chart import Chart, Numbered, Trace, axis, error_bars, rounded, scatter, span
 from benchsuite.results.render.device_columns import card_bytes
-from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.tables import Row, is_missing, is_number
 from benchsuite.results.store.shapes import devices_of
 
 Seen = Mapping[str, tuple[str, str]]
@@ -81,7 +81,7 @@ def over_trial(samples: Mapping[str, Any], number: int, row: Row) -> list[Chart]
     if not devices:
         return []
     launch_s = min(device["at_s"][0] for device in devices)
-    blocks = [block for rank in samples["ranks"] for block in rank["blocks"] if "end_s" in block]
+    blocks = [block for rank in samples["ranks"] for block in rank["blocks"] if is_number(block.get("end_s"))]
     ends = [moment - launch_s for block in blocks for moment in (block["start_s"], block["end_s"])]
     found = []
     for figure, (name, unit, scale) in OVER_TIME.items():
