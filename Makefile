@@ -10,7 +10,7 @@ HOROVOD := 0.28.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test docs clean
+.PHONY: demo test test-all test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test gpu-accept docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -104,6 +104,10 @@ bench: $(VENV)/installed-dev
 # Uses the interpreter that is there (PYTHON=...) and installs nothing.
 gpu-test:
 	$(PYTHON) -m pytest -m gpu tests/gpu
+
+# The same, `doctor --device`, and one file to send back, within 20 minutes; on a node of a job, best of two nodes of 8 GPUs.
+gpu-accept:
+	$(PYTHON) -m tests.gpu.accept
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"error: Python {v[0]}.{v[1]} is too old: benchsuite needs 3.11 or newer; name one with make PYTHON=python3.12")'

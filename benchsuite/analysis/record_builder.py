@@ -160,10 +160,11 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
     kept = any(result.not_counted for result in done) and not outcome.interrupted and outcome.launcher_error is None
     if len(done) == ranks and (outcome.is_clean(ranks) or kept):  # steps were done: how counting ended is a caveat
         try:
-            return measured(attempt, done, outcome.foreign_cores)
+            record, samples = measured(attempt, done, outcome.foreign_cores)
+            return record, samples | _of_devices(outcome)
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             reason = f"the samples give no figures: {type(error).__name__}: {error}"
-            return attempt.record("failed", reason=reason, phase="done"), _samples(done)
+            return attempt.record("failed", reason=reason, phase="done"), _samples(done) | _of_devices(outcome)
     status, reason = failure(outcome, results, folder)
     progress = read_progress(folder, 0)
     record = attempt.record(status, reason=reason, phase=progress.phase if progress else "start")
@@ -271,6 +272,11 @@ def _setting(attempt: Attempt) -> Setting:
 
 def _samples(results: list[RankSamples]) -> dict[str, Any]:
     return {"ranks": [asdict(result) for result in results]}
+
+
+def _of_devices(outcome: Outcome) -> dict[str, Any]:
+    """What devices did from launch to end, for the raw samples; empty where nobody read it."""
+    return {"devices": outcome.devices} if outcome.devices else {}
 
 
 def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | None = None) -> TrialRecord:

@@ -23,6 +23,7 @@ from benchsuite.grid.layers import BUILT_IN, Layered, bundled, entries, layered
 from benchsuite.host.machine import this_machine
 from benchsuite.launch import launcher
 from benchsuite.predict.layout import machines, models
+from benchsuite.results.report.several_gpus import UNTESTED
 from benchsuite.workloads import engine
 from benchsuite.workloads.facts import FACTS
 
@@ -39,6 +40,8 @@ def list_(
     ] = None,
 ) -> None:
     """What there is to choose from."""
+    from benchsuite.host import doctor as examination
+
     if yaml is not None:
         from benchsuite.predict.layout import template
 
@@ -48,8 +51,11 @@ def list_(
         raise refuse("list", what, found)
     found = {what: found[what]} if what else found
     of_workloads = variants() if "workloads" in found else {}
-    lines = (f"{name}: {', '.join(marked(name, value) for value in found[name]) or '-'}" for name in found)
-    tell(format, found | ({"variants": of_workloads} if of_workloads else {}), lines)
+    untested = examination.untested(found)
+    lines = [f"{name}: {', '.join(marked(name, value) for value in found[name]) or '-'}" for name in found]
+    lines += [f"{UNTESTED}: {', '.join(untested)}"] if untested else []
+    more = {"variants": of_workloads, "untested_on_several_gpus": untested}
+    tell(format, found | {name: value for name, value in more.items() if value}, lines)
 
 
 def doctor(

@@ -15,6 +15,8 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import TableFormat, document, echo
 from benchsuite.results.render import operators
+from benchsuite.results.render.device_columns import every_column
+from benchsuite.results.render.device_columns import legend as device_legend
 from benchsuite.results.render.tables import (
     COLUMNS,
     TRIAL_COLUMNS,
@@ -28,7 +30,7 @@ from benchsuite.results.render.tables import (
 )
 from benchsuite.results.render.terminal import fitting_table, say
 from benchsuite.results.render.words import size, typed
-from benchsuite.results.report import readers
+from benchsuite.results.report import readers, several_gpus
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, remedies, trust
@@ -58,6 +60,9 @@ def report(
     why: Annotated[
         bool, typer.Option("--why", help="Also the evidence of verdicts, the arithmetic of caveats, what columns mean.")
     ] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="Every figure that was measured, in columns; energy and memory among them.")
+    ] = False,
     redact: Annotated[
         bool, typer.Option("--redact", help="Give hosts, users and paths other names, so that it can be shown.")
     ] = False,
@@ -69,6 +74,10 @@ def report(
         _refuse_beside(option, out, others)
     if why:
         _refuse_why({"--svg": svg, "--pdf": pdf, "--mlperf-storage": mlperf_storage})
+    if table:
+        _refuse_table(
+            {**files, "--mlperf-storage": mlperf_storage, f"--format {format}": format not in (None, "table")}
+        )
     opened = chosen(store, session)
     with _redacted(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):
@@ -78,7 +87,7 @@ def report(
         elif mlperf_storage:
             _print_mlperf(shown, format or "table", store)
         else:
-            _print_report(shown, format or "table", why, opened)
+            _print_report(shown, format or "table", why, opened, table)
     warn_of_damage(opened)
 
 
@@ -102,6 +111,12 @@ def _refuse_why(without: Mapping[str, object]) -> None:
     """Refuse `--why` beside what has no room for words."""
     for option in (name for name, given in without.items() if given):
         raise UserError(f"report: --why with {option}, which holds no evidence; --html and --format md always do")
+
+
+def _refuse_table(without: Mapping[str, object]) -> None:
+    """Refuse `--table` beside what prints no table here."""
+    for option in (name for name, given in without.items() if given):
+        raise UserError(f"report: --table with {option}; allowed: --table alone; --format csv holds every figure, too")
 
 
 def _write_files(store: ResultsStore, files: Mapping[str, Path | None], asked: Sequence[str]) -> None:
@@ -145,7 +160,9 @@ def _without_trials(store: ResultsStore) -> str:
     return f"no trials in {store.path} yet{others}"
 
 
-def _print_report(store: ResultsStore, format: TableFormat, why: bool, opened: ResultsStore) -> None:
+def _print_report(
+    store: ResultsStore, format: TableFormat, why: bool, opened: ResultsStore, every: bool = False
+) -> None:
     """Print the report on a store; where it has no trials, what else is in it as it was opened."""
     if format == "md":
         from benchsuite.cli.modelled import modelled
@@ -157,9 +174,10 @@ def _print_report(store: ResultsStore, format: TableFormat, why: bool, opened: R
         found = sections(store)
         for number, section in enumerate(found):
             echo(*[""] * bool(number))
-            section_table(section, why)
+            section_table(section, why, every)
         if found:
-            for line in LEGEND.split("\n") if why else (WHY,):
+            of_devices = device_legend([row for section in found for row in section.points]) if every else []
+            for line in (*LEGEND.split("\n"), *of_devices) if why else (WHY,):
                 say(console(), line, "dim")
         if not found:
             echo(_without_trials(opened))
@@ -178,16 +196,22 @@ def _print_mlperf(store: ResultsStore, format: TableFormat, path: Path) -> None:
         echo(summaries.LEGEND, err=True)
 
 
-WHY = "--why shows the evidence, the arithmetic and what the columns mean · --html OUT.html draws charts"
+WHY = "--why shows the evidence and what columns mean · --table every figure · --html OUT.html draws charts"
 
 
-def section_table(section: Section, why: bool = False) -> None:
-    """A question, its answer, its points, and what the numbers rest on; with the evidence where that is asked for."""
+def section_table(section: Section, why: bool = False, every: bool = False) -> None:
+    """A question, its answer, its points, and what the numbers rest on.
+
+    `why`: also the evidence. `every`: in all columns, none of which is left out where a terminal is narrow.
+    """
     out = console()
     out.print(section.title, style="bold", markup=False)
     for text in section.answer:
         say(out, f"-> {text}")
-    out.print(fitting_table(section.points, COLUMNS, out))
+    if every:
+        out.print(fitting_table(section.points, every_column(section.points), out, dropped_first=()))
+    else:
+        out.print(fitting_table(section.points, COLUMNS, out))
     if found := operators.counted(section.points):
         out.print(fitting_table(found, operators.COLUMNS, out))
         for line in operators.sources(found):
@@ -198,6 +222,8 @@ def section_table(section: Section, why: bool = False) -> None:
         say(out, line)
     for line in remedies(section.points):
         say(out, f"  {line}")
+    for line in several_gpus.remark(section.points):
+        say(out, line)
     for line in section.why if why else ():
         say(out, f"why: {line}")
 

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from benchsuite.results.store.shapes import DeviceSamples
+
 
 @dataclass(frozen=True)
 class RankExit:
@@ -32,6 +34,9 @@ class Outcome:
     launcher: str | None = None
     nodes: list[dict[str, Any]] = field(default_factory=list)
     """Node by node: its name, its first and last rank, its cores, and those of them that others kept busy."""
+
+    devices: list[DeviceSamples] = field(default_factory=list)
+    """What the devices of the ranks did from launch to end, as agents have read it once a second."""
 
     def is_clean(self, num_ranks: int) -> bool:
         """Whether every rank ended by itself and well."""

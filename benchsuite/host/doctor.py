@@ -2,20 +2,25 @@
 
 import os
 import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import psutil
 
 from benchsuite import storage, workloads
+from benchsuite.contract.version import VERSION
 from benchsuite.host.environment import devices, environment, file_system
 from benchsuite.host.machine import lost_devices, this_machine
 from benchsuite.results.render.words import binary, counted
+from benchsuite.results.report import several_gpus
 from benchsuite.storage.dataset.manifest import is_dataset, read_manifest
 from benchsuite.storage.errors import OUTAGES
 from benchsuite.storage.observe import lustre, page_cache
 from benchsuite.storage.observe.file_systems import Cached, file_system_of, in_words
+from benchsuite.workloads import engine
+from benchsuite.workloads.spec import Schedule
 
 ROCM = (
     "devices, energy, clocks and topology are told by NVIDIA's NVML alone, GPU decoding is DALI's: trials run on cpu "
@@ -50,8 +55,28 @@ def examine(paths: list[Path]) -> list[Examined]:
             f"loaders {' '.join(loaders)}; modes {' '.join(workloads.MODES)}; devices {launchable}",
         )
     )
+    findings += _several_gpus()
     findings += [Examined("warn", text.replace(": pip", " -> pip")) for text in missing.values()]
     return findings
+
+
+def untested(axes: Collection[str] = ("parallelism", "engines")) -> list[str]:
+    """Modes, schedules, nodes and engines that are untested on several GPUs: by the list, and on this machine."""
+    parallelism = [*workloads.MODES, *(f"schedule {name}" for name in get_args(Schedule)), several_gpus.SEVERAL_NODES]
+    names = {"parallelism": parallelism, "engines": engine.names()}
+    asked = [name for axis in names if axis in axes for name in names[axis] if name not in ("none", "torch")]
+    return several_gpus.untested(asked, {str(device["name"]) for device in devices()}, VERSION)
+
+
+def _several_gpus() -> list[Examined]:
+    """What is untested on several GPUs, as a warning where there are several."""
+    names = untested()
+    if not names:
+        return []
+    text = f"{several_gpus.UNTESTED}: {', '.join(names)}"
+    if this_machine().cuda_devices < 2:
+        return [Examined("ok", text)]
+    return [Examined("warn", f"{text} -> make gpu-accept tests them on this machine")]
 
 
 def _libraries() -> Examined:

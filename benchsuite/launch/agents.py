@@ -390,6 +390,7 @@ class AgentLauncher:
                     "networks": networks,
                     "first": asdict(identity) | {"folder": str(identity.folder)},
                     "timeout_s": spec.measure.timeout_s,
+                    "devices": place.devices(spec),
                     "look": place.local_rank == 0 and place.agent.node != here,
                 }
             )
@@ -457,6 +458,7 @@ class AgentLauncher:
                 for number, place in enumerate(places)
                 for name, text in found[number].get("found", [])
             ],
+            devices=[device for number in range(len(places)) for device in found[number].get("devices", [])],
         )
 
     def _why_gone(self, agent: Agent) -> str:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchsuite.launch.link import SHOWN, Link
 from benchsuite.launch.node import boot_id
 from benchsuite.launch.placement import Agent, Share
+from benchsuite.results.store.shapes import DeviceSamples
 
 START_TIMEOUT_S = 120.0
 PINGS = 5
@@ -63,6 +64,7 @@ class Ended(BaseModel):
     port: int
     found: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
     moment: dict[str, Any]
+    devices: list[DeviceSamples] = Field(default_factory=list)
 
 
 class Failed(BaseModel):

@@ -47,6 +47,11 @@ class Share:
     device: int
     """Device of the first, among the devices that the agent may use."""
 
+    def devices(self, spec: TrialSpec) -> list[str]:
+        """The CUDA devices that its ranks compute on, by name; the one rank of data_parallel has all of its agent."""
+        last = None if spec.parallelism == "data_parallel" else self.device + self.num_ranks
+        return list(self.agent.devices[self.device : last]) if spec.device == "cuda" else []
+
 
 def shares(
     spec: TrialSpec, agents: Sequence[Agent], per_node: int | None = None, lost: Mapping[str, str] = NONE_LOST

@@ -34,6 +34,7 @@ from benchsuite.contract.failed_rank import leave_failed
 from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.host import device_samples
 from benchsuite.host.interference import Guard
 from benchsuite.host.load import moment
 from benchsuite.host.staged_copies import copies_folder, remove_left
@@ -62,6 +63,7 @@ STACKS_GRACE_S = 0.3
 """How long ranks that are to be ended may take to write where they are."""
 MAX_TEMPORARY_LENGTH = 50
 """Unix sockets have names of at most 107 bytes, and loader workers add 50 to the temporary folder's."""
+DEVICES_FILE = "device-samples.jsonl"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -168,6 +170,22 @@ def fork_ranks(request: dict[str, Any], agent: Agent) -> list[int]:
     return pids
 
 
+def watch_devices(device_ids: list[str], out: Path, agent: Agent) -> None:
+    """Fork a process that reads devices beside the ranks and writes to `out`, until `end_all` kills it; none without.
+
+    It begins after the ranks, which do not inherit what NVML holds.
+    """
+    if not device_ids or os.fork():
+        return
+    try:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        agent.link.close()
+        agent.listener.close()
+        device_samples.record(device_ids, out)
+    finally:
+        os._exit(1)
+
+
 def peek_exit(pid: int) -> tuple[int | None, int | None] | None:
     """Exit code or signal of an ended child, left unreaped; None while it runs."""
     info = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -265,9 +283,12 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
     # Ranks leave without cleaning up, so what they and their workers put into TMPDIR is removed here.
     with scratch(short_temporary()) as temporary:
         pids = fork_ranks({**request, "scratch": str(temporary)}, agent)
+        watch_devices(request["devices"], temporary / DEVICES_FILE, agent)
         exits, early = watch(pids, deadline, agent.link)
         failed = any(ended != (0, None) for ended in exits.values())
         end_all(pids, dump_stacks=early in ("timeout", "end") or (failed and len(exits) < len(pids)))
+        ahead_s = request["first"]["clock_offset_s"]
+        devices = device_samples.recorded(request["devices"], temporary / DEVICES_FILE, ahead_s)
     first = request["first"]["rank"]
     _, found = agent.guard.after() if request["look"] else ({}, [])
     remove_left(TrialSpec.model_validate_json(request["spec"]))
@@ -280,6 +301,7 @@ def run_trial(request: dict[str, Any], agent: Agent) -> bool:
             "port": agent.port,
             "found": found,
             "moment": then,
+            "devices": devices,
         }
     )
     return early != "quit"

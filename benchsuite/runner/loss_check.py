@@ -1,6 +1,7 @@
 """`benchsuite trial SPEC --check-loss`: does this trial's mode train as one process would, here, on this machine?"""
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from benchsuite.contract.scratch import scratch
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import workload_of
+from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.storage.dataset.owned_files import write_new
 from benchsuite.trial.setup import join, rendezvous_of, settle
@@ -22,16 +24,22 @@ FOUND = "found.json"
 STEPS = 5
 
 
-def check_loss(point: Point) -> dict[str, Any]:
+def check_loss(point: Point, launcher: AgentLauncher | None = None, shared: Path | None = None) -> dict[str, Any]:
     """Train for a few steps over the point's ranks and in one process; how far apart the two are.
+
+    Args:
+        point: what is trained.
+        launcher: one that was entered, and goes on afterwards; default: one of this machine's.
+        shared: a folder that all nodes of the launcher see; default: a temporary one.
 
     Raises:
         UserError: a rank failed, with the reason; or it trains on stale gradients.
     """
     if point.spec.layout.max_staleness is not None:
         raise UserError("with max_staleness gradients are stale by design, which those of one process are not")
-    with LocalLauncher(TASK) as launcher, scratch() as folder:
-        outcome = launcher.run(point.spec, None, folder, lambda progress: None)
+    with LocalLauncher() if launcher is None else nullcontext(launcher) as started, scratch(shared) as folder:
+        started.task = TASK
+        outcome = started.run(point.spec, None, folder, lambda progress: None)
         results = [read_result(folder / f"rank-{rank}.json") for rank in range(point.spec.ranks)]
         if any(result is None or result.status != "ok" for result in results):
             raise UserError(f"the check did not finish: {failure(outcome, results, folder)[1]}")

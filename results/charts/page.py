@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from benchsuite.results.charts import choices, comm, operators, scaling, step, storage
+from benchsuite.results.charts import choices, comm, devices, operators, scaling, step, storage
 from benchsuite.results.charts import modelled as models
 from benchsuite.results.charts.chart import (
     COLORS,
@@ -26,9 +26,11 @@ from benchsuite.results.charts.chart import (
     rounded,
 )
 from benchsuite.results.render.caveats import advice
-from benchsuite.results.render.tables import COLUMNS, Row, caveat_names, is_missing, rows, telling
+from benchsuite.results.render.device_columns import WITH_DEVICES
+from benchsuite.results.render.device_columns import legend as device_legend
+from benchsuite.results.render.tables import Row, caveat_names, is_missing, rows, telling
 from benchsuite.results.render.words import counted
-from benchsuite.results.report import provenance, readers
+from benchsuite.results.report import provenance, readers, several_gpus
 from benchsuite.results.report.io_profile import is_known
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import Section, points_of, sections, trials_of
@@ -64,7 +66,7 @@ def page(store: ResultsStore, modelled: Modelled = NOTHING) -> str:
         style=_asset("style.css"),
         subtitle=escape(subtitle(records)),
         summary="\n".join(summary(found)) if found else _without_trials(store),
-        legend="<br>".join(escape(line) for line in LEGEND.splitlines()),
+        legend="<br>".join(map(escape, (*LEGEND.splitlines(), *device_legend([row for _, row in points_of(found)])))),
         provenance="\n".join(origins(records)),
         data=embedded(data(store, found, modelled)),
         plotly=plotly,
@@ -97,7 +99,7 @@ def data(store: ResultsStore, found: Sequence[Section], modelled: Modelled = NOT
     """What the page's script draws: a row per point with what it is filtered by, charts, and what failed."""
     points, trials = points_of(found), trials_of(found)
     told = [row for _, row in points]
-    columns = telling(told, COLUMNS[1:])
+    columns = telling(told, WITH_DEVICES[1:])
     axes = choices.axes(told)
     keys = [_keys(row, trials_of) for row, trials_of in _with_trials(points, trials)]
     for number, key in enumerate(keys):
@@ -136,6 +138,7 @@ def charts(store: ResultsStore, found: Sequence[Section], modelled: Modelled = N
         *models.predictions(modelled.predicted, place, modelled.unpredicted),
         *step.buckets(points),
         *step.memory(points),
+        *devices.charts(points),
         *operators.classes(points),
         *operators.roofline(points),
         *_profiles(points, records),
@@ -156,7 +159,7 @@ def _profiles(points: Sequence[Numbered], records: Sequence[TrialRecord]) -> Ite
 
 
 def _timelines(store: ResultsStore, points: Sequence[Numbered], records: Sequence[TrialRecord]) -> Iterator[Chart]:
-    """Draw the timelines of the points that wait most for input, of each the repeat with the median step."""
+    """Draw timelines, and devices by seconds, of the points that wait most for input; the repeat of median step."""
     kept = [record for record in records if record.samples_file and record.status == "ok" and record.sweep != "watch"]
     repeats: dict[tuple[str, str], list[TrialRecord]] = {}
     for record in kept:
@@ -168,6 +171,7 @@ def _timelines(store: ResultsStore, points: Sequence[Numbered], records: Sequenc
         samples = store.steps(steps[(len(steps) - 1) // 2])
         if samples and samples.get("ranks"):
             yield from step.timeline(samples, place[key], points[place[key]][1])
+            yield from devices.over_trial(samples, place[key], points[place[key]][1])
 
 
 def _or(value: Any, default: float) -> float:
@@ -278,7 +282,7 @@ def _block(section: Section) -> Iterator[str]:
     for line in (*readers.lines(section.points), *staging_lines(section.points)):
         yield f"<p>{escape(line)}</p>"
     yield f'<p class="trust">{escape(trust(section.trials))}</p>'
-    helping, why = remedies(section.points), section.why
+    helping, why = [*remedies(section.points), *several_gpus.remark(section.points)], section.why
     if helping:
         yield f"<ul class=of>{''.join(f'<li>{escape(line)}</li>' for line in helping)}</ul>"
     if why:

@@ -14,7 +14,7 @@ from benchsuite.results.render.tables import (
     inline,
     troubles,
 )
-from benchsuite.results.report import provenance, readers
+from benchsuite.results.report import provenance, readers, several_gpus
 from benchsuite.results.report.modelled import NOTHING, Modelled, Predicted
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, remedies, trust
@@ -82,6 +82,7 @@ def _markdown(section: Section) -> str:
                 [
                     inline(trust(section.trials)),
                     *(f"- {inline(line)}" for line in (*troubles(section.trials), *remedies(section.points))),
+                    *(f"- {inline(line)}" for line in several_gpus.remark(section.points)),
                 ]
             ),
             *(["Why:", _bullets(section.why)] if section.why else []),

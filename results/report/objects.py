@@ -3,7 +3,7 @@
 from typing import Any
 
 from benchsuite.results.render.tables import troubles
-from benchsuite.results.report import provenance, readers
+from benchsuite.results.report import provenance, readers, several_gpus
 from benchsuite.results.report.answer import evidence
 from benchsuite.results.report.markdown import judged_series
 from benchsuite.results.report.modelled import NOTHING, Modelled
@@ -71,6 +71,7 @@ def _section(section: Section) -> dict[str, Any]:
         "staging": staging_lines(section.points),
         "trust": trust(section.trials),
         "remedies": remedies(section.points),
+        "untested": several_gpus.remark(section.points),
         "why": evidence(section.points, section.contests),
         "caveats": arithmetic(section.trials),
         "failures": troubles(section.trials),

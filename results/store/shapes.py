@@ -181,6 +181,23 @@ class Steps(TypedDict):
     ranks: list[RankSteps]
 
 
+DEVICE_FIGURES = ("power_w", "sm_mhz", "temperature_c", "busy_fraction")
+"""What is read of a device once a second."""
+
+
+class DeviceSamples(TypedDict):
+    """What one device did over a trial, from launch to end, in its raw samples; None where it did not say."""
+
+    device_uuid: str
+    at_s: list[float]
+    """Moments by the clock of the blocks."""
+    power_w: list[Number]
+    sm_mhz: list[Number]
+    temperature_c: list[Number]
+    busy_fraction: list[Number]
+    """Share of the last second, at most, in which a kernel ran, by the driver."""
+
+
 class Nested(TypedDict, total=False):
     """The nested fields of a record."""
 
@@ -189,10 +206,26 @@ class Nested(TypedDict, total=False):
     env: Env
 
 
-for _shape in (Data, Measure, Degrees, Spec, Dataset, Place, Moment, Env, Node, Block, RankSteps, Steps, Nested):
+for _shape in (
+    Data,
+    Measure,
+    Degrees,
+    Spec,
+    Dataset,
+    Place,
+    Moment,
+    Env,
+    Node,
+    Block,
+    RankSteps,
+    Steps,
+    DeviceSamples,
+    Nested,
+):
     setattr(_shape, "__pydantic_config__", ConfigDict(extra="allow"))  # noqa: B010 - no attribute that mypy knows
 NESTED = TypeAdapter(Nested)
 STEPS = TypeAdapter(Steps)
+DEVICES = TypeAdapter(list[DeviceSamples])
 
 
 def check(fields: Mapping[str, Any], strict: bool) -> None:
@@ -219,3 +252,13 @@ def are_steps(samples: Mapping[str, Any]) -> bool:
     moments = [block["start_s"] for block in blocks]
     alike = all(len({*map(len, block["parts"].values())}) <= 1 for block in blocks)
     return alike and all(-MAX_NUMBER <= value <= MAX_NUMBER for value in (*seconds, *moments))
+
+
+def devices_of(samples: Mapping[str, Any]) -> list[DeviceSamples]:
+    """What devices did over a trial, by its raw samples; empty where these have nothing of it, or what is none."""
+    try:
+        found = DEVICES.validate_python(samples.get("devices", []))
+    except ValueError:
+        return []
+    alike = all(len({len(one["at_s"]), *(len(one[name]) for name in DEVICE_FIGURES)}) == 1 for one in found)  # type: ignore[literal-required]
+    return [one for one in found if one["at_s"]] if alike else []

@@ -14,6 +14,10 @@ import yaml
 
 import benchsuite
 from benchsuite import storage, workloads
+from benchsuite.contract.version import VERSION
+from benchsuite.host.doctor import untested
+from benchsuite.host.machine import Machine
+from benchsuite.results.report.several_gpus import Accepted, keep
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import single_trial
 from tests.results.made import made_record
@@ -394,3 +398,31 @@ class TestTrial:
     def test_a_trial_has_one_value(self, run_cli: Run, tmp_path: Path):
         line = error_line(run_cli, "trial", self.trial_file(tmp_path), "--validate", "-o", "batch_size=[1, 2]")
         assert "batch_size" in line and "not a list" in line
+
+
+class TestSeveralGpus:
+    """What has not run on several GPUs is marked; devices are told, as none are here."""
+
+    @pytest.fixture(autouse=True)
+    def own_state(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    def test_list_marks_modes_schedules_nodes_and_engines(self, run_cli: Run):
+        (line,) = [line for line in run_cli("list")[1].splitlines() if line.startswith("untested on several GPUs: ")]
+        names = line.partition(": ")[2].split(", ")
+        assert {"ddp", "cp", "schedule zero_bubble", "several nodes", "deepspeed"} <= {*names}
+        assert not {"none", "torch"} & {*names}
+        assert "untested" not in run_cli("list", "formats")[1]
+        found = json.loads(run_cli("list", "engines", "--format", "json")[1])
+        assert found["untested_on_several_gpus"] == [name for name in found["engines"] if name != "torch"]
+
+    def test_doctor_warns_where_there_are_several(self, run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+        for count, level in ((0, "ok"), (8, "warn")):
+            machine = Machine(cores=64, cuda_devices=count)
+            monkeypatch.setattr("benchsuite.host.doctor.this_machine", lambda machine=machine: machine)
+            (line,) = [line for line in run_cli("doctor", tmp_path)[1].splitlines() if "untested on several" in line]
+            assert line.split()[0] == level and ("make gpu-accept" in line) == (count > 1)
+
+    def test_what_this_machine_has_passed_is_marked_nowhere(self, run_cli: Run, tmp_path: Path):
+        keep(Accepted(VERSION, ("NVIDIA H100",), "2026-12-01", tuple(untested())))
+        assert "untested" not in run_cli("list")[1] + run_cli("doctor", tmp_path)[1]

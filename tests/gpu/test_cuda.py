@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,7 @@ def test_the_driver_tells_of_energy_clocks_and_memory(dataset_root: Path) -> Non
     found = record.figures
     assert samples is not None and samples["ranks"][0]["page_locked"] is not False
     assert found.energy_j and found.energy_j_per_sample and found.energy_j > 1
+    assert found.gpu_busy_fraction is not None and 0 < found.gpu_busy_fraction <= 1
     assert all(0 <= share <= 1 for share in (found.power_capped_fraction, found.too_hot_fraction))  # type: ignore[operator]
     assert found.reserved_memory_bytes >= found.peak_memory_bytes  # type: ignore[operator]
     beyond = found.device_memory_bytes  # null where a test beside this one freed memory meanwhile
@@ -61,6 +63,25 @@ def test_the_driver_tells_of_energy_clocks_and_memory(dataset_root: Path) -> Non
     assert {"cuda", "nccl", "cudnn"} <= record.env["libraries"].keys()
     (device, *_) = record.env["devices"]
     assert device["pcie"] and device["driver"]
+    sent = found.nvlink_bytes_per_s  # null without links, and of a driver that does not count
+    assert sent is None or sent >= 0
+    assert found.peak_memory_bytes < device["memory_bytes"]  # type: ignore[operator]
+
+
+def test_the_agent_reads_the_device_once_a_second_from_launch_to_end(dataset_root: Path) -> None:
+    data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2}
+    spec = spec_of(dataset_root, data=data, measure={"steps": 400, "warmup_steps": 5, "timeout_s": 120})
+    record, samples = in_processes(plan_trial(spec))
+    check(record)
+    assert samples is not None
+    (rank,), (device,) = samples["ranks"], samples["devices"]
+    assert device["device_uuid"] == rank["device_uuid"]
+    assert 2 <= len(device["at_s"]) <= device["at_s"][-1] - device["at_s"][0] + 2, "no more than one a second"
+    assert all(earlier < later for earlier, later in pairwise(device["at_s"]))
+    assert device["at_s"][0] < rank["blocks"][0]["start_s"], "it begins before the steps"
+    assert all(power > 10 for power in device["power_w"]) and all(mhz > 100 for mhz in device["sm_mhz"])
+    assert all(10 < degrees < 110 for degrees in device["temperature_c"])
+    assert all(0 <= share <= 1 for share in device["busy_fraction"])
 
 
 def test_a_profile_is_of_one_run(dataset_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

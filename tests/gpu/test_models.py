@@ -1,5 +1,6 @@
 """The four models on a device: every precision, compiled, channels innermost, sharded, and their figures."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,20 +10,14 @@ from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.loss_check import check_loss
 from benchsuite.runner.single_trial import in_processes, run
+from tests.gpu import cases
+from tests.gpu.accept import SEVERAL_GPUS
 
 MODELS = {"resnet50": 8, "unet3d": 2, "bert": 8, "gpt_neox": 8}
 
 
 def spec_of(workload: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "workload": workload,
-        "variant": "tiny",
-        "data": {"source": "synthetic"},
-        "device": "cuda",
-        "batch_size": MODELS[workload],
-        "measure": {"steps": 6, "warmup_steps": 2, "timeout_s": 300},
-        **changes,
-    }
+    return cases.spec_of(workload, **{"batch_size": MODELS[workload], **changes})
 
 
 def check(record: TrialRecord) -> None:
@@ -90,9 +85,10 @@ def test_checkpointing_takes_less_memory(checkpointing: str) -> None:
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
-def test_deepspeed_trains_as_one_process_does(zero: int) -> None:
+def test_deepspeed_trains_as_one_process_does(zero: int, record_property: Callable[[str, object], None]) -> None:
     pytest.importorskip("deepspeed")
     ranks = min(torch.cuda.device_count(), 2)
+    record_property(SEVERAL_GPUS, ["deepspeed"] if ranks > 1 else [])
     parallelism = {"engine": "deepspeed", "dp": ranks, "zero": zero}
     found = check_loss(plan_trial(spec_of("gpt_neox", parallelism=parallelism, optimizer="momentum")))
     assert found["equal"], found

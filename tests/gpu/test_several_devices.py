@@ -1,9 +1,8 @@
 """Several devices of one node: every mode trains as one process does, and each rank is on a device of its own."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
@@ -16,33 +15,15 @@ from benchsuite.launch.starters import LocalLauncher
 from benchsuite.runner.loss_check import check_loss
 from benchsuite.runner.single_trial import in_processes
 from benchsuite.trial.rank import run_rank
-from tests.gpu.test_models import spec_of
+from tests.gpu.accept import SEVERAL_GPUS
+from tests.gpu.cases import MODES, PRECISIONS, case_of, features_of_case, spec_of
 
-MODES: dict[str, tuple[int, dict[str, Any]]] = {
-    "ddp": (2, {"parallelism": "ddp"}),
-    "zero1": (2, {"parallelism": "zero1"}),
-    "fsdp": (2, {"parallelism": "fsdp"}),
-    "fsdp, offloaded": (2, {"parallelism": "fsdp", "cpu_offload": True}),
-    "fsdp, compiled": (2, {"parallelism": "fsdp", "compile": True}),
-    "tp": (2, {"parallelism": "tp"}),
-    "pp": (2, {"parallelism": "pp"}),
-    "cp": (2, {"parallelism": "cp"}),
-    "cp in bf16": (2, {"parallelism": "cp", "precision": "bf16"}),
-    "cp in fp16": (2, {"parallelism": "cp", "precision": "fp16"}),
-    "cp, all to all, in bf16": (2, {"parallelism": {"cp": 2, "cp_attention": "all_to_all"}, "precision": "bf16"}),
-    "ddp in bf16": (2, {"parallelism": "ddp", "precision": "bf16"}),
-    "fsdp in bf16": (2, {"parallelism": "fsdp", "precision": "bf16"}),
-    "tp in bf16": (2, {"parallelism": {"tp": 2, "sequence_parallel": True}, "precision": "bf16"}),
-    "pp in bf16": (2, {"parallelism": "pp", "precision": "bf16"}),
-    "parameter server": (2, {"parallelism": "parameter_server"}),
-    "ep": (2, {"parallelism": {"dp": 2, "ep": 2}, "variant": "nano_moe"}),
-    "ddp of three": (3, {"parallelism": "ddp"}),
-    "hsdp": (4, {"parallelism": {"dp": 4, "dp_replicate": 2, "zero": 3}}),
-    "tp and pp": (4, {"parallelism": {"tp": 2, "pp": 2}}),
-    "ddp of eight": (8, {"parallelism": "ddp"}),
-    "hsdp with tp": (8, {"parallelism": {"dp": 4, "dp_replicate": 2, "zero": 3, "tp": 2}}),
-}
-"""Devices, and what is asked of them."""
+
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[LocalLauncher]:
+    """One agent for all checks: each would else import what its ranks need anew."""
+    with LocalLauncher() as found:
+        yield found
 
 
 def devices(number: int) -> int:
@@ -52,11 +33,15 @@ def devices(number: int) -> int:
     return number
 
 
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", MODES)
-def test_a_mode_trains_as_one_process_does(name: str) -> None:
-    number, changes = MODES[name]
-    spec = spec_of("gpt_neox", world_size=devices(number), optimizer="momentum", **changes)
-    found = check_loss(plan_trial(spec))
+def test_a_mode_trains_as_one_process_does(
+    launcher: LocalLauncher, record_property: Callable[[str, object], None], name: str, precision: str
+) -> None:
+    devices(MODES[name][0])
+    spec = case_of(name, precision)
+    record_property(SEVERAL_GPUS, features_of_case(spec))
+    found = check_loss(plan_trial(spec), launcher)
     assert found["equal"], found
 
 
@@ -109,3 +94,6 @@ def test_what_every_record_says_of_its_ranks() -> None:
     assert len(set(uuids)) == number and None not in uuids
     assert len(record.env["rank_cpus"]) == number
     assert record.figures.gradient_copy_s is not None and record.figures.gradient_copy_s > 0
+    assert sorted(device["device_uuid"] for device in samples["devices"]) == sorted(uuids)
+    if record.env["devices"][0]["nvlinks"]:
+        assert record.figures.nvlink_bytes_per_s is not None and record.figures.nvlink_bytes_per_s > 0
