@@ -20,6 +20,8 @@ class Machine:
     nodes: int = 1
     elsewhere: bool = False
     """Whether it is another than this host, whose devices and packages then say nothing of it."""
+    memory_bytes: int | None = None
+    """Memory of the node that has least; None: as this host has."""
 
 
 def this_machine() -> Machine:

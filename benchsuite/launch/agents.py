@@ -136,7 +136,9 @@ class AgentLauncher:
         nodes: dict[str, list[Agent]] = {}
         for agent in self._agents:
             nodes.setdefault(agent.node, []).append(agent)
-        return Machine(min(cores_of(node) for node in nodes.values()), min(devices.values()), len(nodes))
+        memory_bytes = min((one.facts["memory_bytes"] for one in self._agents if one.facts), default=None)
+        cores = min(cores_of(node) for node in nodes.values())
+        return Machine(cores, min(devices.values()), len(nodes), memory_bytes=memory_bytes)
 
     def devices_by_node(self) -> dict[str, int]:
         """How many CUDA devices each node has; starts the agents.
