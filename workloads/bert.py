@@ -277,4 +277,5 @@ WORKLOAD = Workload(
     targets=targets,
     blocks=blocks,
     tensor_parallel=TensorParallel(_plan, bert_divisible),
+    parameters=BERT.parameters,
 )

@@ -3,8 +3,10 @@
 import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from benchsuite.workloads import load
@@ -21,6 +23,7 @@ ENGINE_ONLY = (
     "fusion_threshold_mb",
 )
 """Settings that only some engines have."""
+WITH_NCCL = "build it with HOROVOD_GPU_OPERATIONS=NCCL"
 GROUP = "benchsuite.engines"
 """The entry point of other packages' engines: each names an `Engine`."""
 
@@ -103,7 +106,7 @@ def train_of(name: str) -> Any:
     return pkgutil.resolve_name(engine_of(name).train)
 
 
-def problems(facts: Facts, layout: Layout, compute: ComputeSpec) -> Iterator[str]:
+def problems(facts: Facts, layout: Layout, compute: ComputeSpec, device: str) -> Iterator[str]:
     """Every reason why an engine cannot train so: what it lacks, and whether it is installed."""
     if layout.engine == "torch":
         return
@@ -124,6 +127,8 @@ def problems(facts: Facts, layout: Layout, compute: ComputeSpec) -> Iterator[str
     for name, stage in engine.options.items():
         if layout.zero < stage and getattr(compute, name) != ComputeSpec.model_fields[name].default:
             yield f"{name} is an option of {who} from zero {stage} on, zero is {layout.zero}"
+    if engine.name == "horovod" and device == "cuda" and horovod_has_nccl() is False:
+        yield f"{who} on cuda: Horovod here is built without NCCL, and would exchange through the host; {WITH_NCCL}"
     if engine.name == "deepspeed" and compute.precision == "bf16" and not layout.zero:
         yield f"{who} with zero 0 and bf16: DeepSpeed keeps no masters of 32 bits there; take zero 1 or more"
     if layout.max_staleness is not None and facts.has_targets:
@@ -140,3 +145,18 @@ def is_installed(package: str) -> bool:
         return find_spec(package) is not None
     except ModuleNotFoundError:  # of a package within one that is not there
         return False
+
+
+@cache
+def horovod_has_nccl() -> bool | None:
+    """Whether the Horovod that is installed here was built with NCCL's operations; None where it cannot be found.
+
+    Its library names the function that it calls. To load the library takes torch, and a CUDA driver.
+    """
+    try:
+        found = find_spec("horovod")
+    except (ImportError, ValueError):
+        return None
+    folders = found.submodule_search_locations if found else None
+    libraries = [library for folder in folders or () for library in Path(folder, "torch").glob("mpi_lib_v2*.so")]
+    return any(b"ncclAllReduce" in library.read_bytes() for library in libraries) if libraries else None

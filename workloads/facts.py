@@ -7,10 +7,14 @@ are derived from their `Workload`, which imports torch.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 from benchsuite.workloads import WorkloadError
 from benchsuite.workloads.spec import Variant
+
+WHOLE_PARAMETERS = 100_000_000
+"""Models of up to so many parameters are built whole by each rank, in host memory: that takes less time."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,36 @@ class Facts:
     """Whether any variant has experts that can be dealt to ranks; its model's `num_experts` says how many."""
     shared: Callable[[Variant], Mapping[str, int]] | None = None
     """Heads and seq_len, which ranks that share sequences must divide; None where they cannot be shared."""
+    parameters: Callable[[Variant], int] = lambda _variant: 0
+    """How many parameters it has; 0 where that is not known."""
+    built_whole: bool = False
+    """Whether each rank must build all of it in host memory, however large it is."""
+
+    def is_built_whole(self, variant: Variant) -> bool:
+        """Whether each rank builds all of it in host memory."""
+        return self.built_whole or self.parameters(variant) <= WHOLE_PARAMETERS
 
 
 def _resnet(layers: tuple[int, ...], width: int, image_size: int = 224, bottleneck: bool = True) -> Variant:
     model: dict[str, int | float | tuple[int, ...]] = {"layers": layers, "width": width, "bottleneck": bottleneck}
     return Variant(model, {"image_size": image_size}, num_classes=1000)
+
+
+def _resnet_parameters(variant: Variant) -> int:
+    layers, width = cast(tuple[int, ...], variant.model["layers"]), cast(int, variant.model["width"])
+    channels, total = width, 3 * 49 * width + 2 * width
+    for number, depth in enumerate(layers):
+        inner = width << number
+        out = inner * (4 if variant.model["bottleneck"] else 1)
+        for place in range(depth):
+            if variant.model["bottleneck"]:
+                total += channels * inner + 9 * inner * inner + inner * out + 4 * inner + 2 * out
+            else:
+                total += 9 * channels * inner + 9 * inner * inner + 4 * inner
+            if channels != out or (number and not place):
+                total += channels * out + 2 * out
+            channels = out
+    return total + (channels + 1) * variant.num_classes
 
 
 RESNET50 = Facts(
@@ -50,12 +79,25 @@ RESNET50 = Facts(
         "reference": _resnet((3, 4, 6, 3), 64),
     },
     num_pieces=lambda variant: 2 + sum(cast(tuple[int, ...], variant.model["layers"])),  # stem, blocks, head
+    parameters=_resnet_parameters,
 )
 
 
 def _unet3d(filters: tuple[int, ...], patch_size: int, mean_bytes: int, stdev_bytes: int) -> Variant:
     sample = {"patch_size": patch_size, "mean_bytes": mean_bytes, "stdev_bytes": stdev_bytes}
     return Variant({"filters": filters}, sample, num_classes=3)
+
+
+def _unet3d_parameters(variant: Variant) -> int:
+    filters = cast(tuple[int, ...], variant.model["filters"])
+
+    def convolutions(few: int, many: int) -> int:
+        return 27 * (few * many + many * many) + 4 * many
+
+    down = [(1, filters[0]), *pairwise(filters), (filters[-1], filters[-1])]
+    up = [*pairwise((filters[-1], *reversed(filters)))]
+    joined = sum(8 * many * few + few + convolutions(2 * few, few) for many, few in up)
+    return sum(convolutions(*each) for each in down) + joined + (filters[0] + 1) * variant.num_classes
 
 
 # No extent is halved down to 2: there torch 2.13's bfloat16 convolutions have wrong gradients on CPUs.
@@ -67,6 +109,7 @@ UNET3D = Facts(
         "tiny": _unet3d((8, 16, 32), 32, 1_500_000, 500_000),
         "reference": _unet3d((32, 64, 128, 256, 320), 128, 146_600_628, 68_341_808),
     },
+    parameters=_unet3d_parameters,
 )
 
 
@@ -78,6 +121,16 @@ def bert_divisible(variant: Variant) -> dict[str, int]:
     model = cast(Mapping[str, int], variant.model)
     inner = model["ffn_size"] or MLP_FACTOR * model["hidden_size"]
     return {"num_heads": model["num_heads"], "ffn_size": inner, "seq_len": variant.sample["seq_len"]}
+
+
+def _bert_parameters(variant: Variant) -> int:
+    model, vocab = cast(Mapping[str, int], variant.model), variant.sample["vocab_size"]
+    hidden = model["hidden_size"]
+    inner = model["ffn_size"] or MLP_FACTOR * hidden
+    embeddings = (vocab + variant.sample["seq_len"] + 2) * hidden + 2 * hidden
+    layer = 4 * hidden * (hidden + 1) + 2 * hidden * inner + inner + hidden + 4 * hidden
+    heads = 2 * hidden * (hidden + 1) + 2 * hidden + vocab + 2 * hidden + 2
+    return embeddings + model["num_layers"] * layer + heads
 
 
 MLP_FACTOR = 4
@@ -109,6 +162,7 @@ BERT = Facts(
     },
     divisible=bert_divisible,
     has_targets=True,
+    parameters=_bert_parameters,
 )
 
 ROTARY_BASE = 10_000.0
@@ -173,6 +227,19 @@ class DecoderShape:
     def inner(self) -> int:
         """Width inside an MLP."""
         return self.ffn_size or MLP_FACTOR * self.hidden_size
+
+    @property
+    def num_parameters(self) -> int:
+        """How many parameters it has."""
+        hidden, inner, norm = self.hidden_size, self.inner, self.hidden_size * (1 if self.rms_norm else 2)
+        qkv = hidden + 2 * self.kv_heads * self.head_dim
+        attention = hidden * (qkv + hidden) + self.bias * (qkv + hidden)
+        mlp = (3 if self.gated_mlp else 2) * hidden * inner
+        mlp += self.bias * ((2 if self.gated_mlp else 1) * inner + hidden)
+        if self.num_experts:  # with biases, and a router
+            mlp = self.num_experts * (2 * hidden * inner + inner + hidden + hidden)
+        tables = self.vocab_size * (1 if self.tied_embeddings else 2) + self.seq_len * self.learned_positions
+        return tables * hidden + self.num_layers * (attention + mlp + 2 * norm) + norm
 
 
 def shape_problem(variant: Variant) -> str | None:
@@ -289,6 +356,7 @@ GPT_NEOX = Facts(
     num_pieces=lambda variant: 2 + cast(int, variant.model["num_layers"]) + bool(variant.model["learned_positions"]),
     has_experts=True,
     shared=gpt_neox_divisible,
+    parameters=lambda variant: DecoderShape.of(variant).num_parameters,
 )
 
 FACTS: Mapping[str, Facts] = {facts.name: facts for facts in (RESNET50, UNET3D, BERT, GPT_NEOX)}

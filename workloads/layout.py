@@ -76,6 +76,12 @@ class Layout:
         return self.dp * self.cp
 
     @property
+    def weight_parts(self) -> int:
+        """Parts into which the weights are cut, about: experts counted as if they were all of them."""
+        sharded = self.zero > 1 and self.engine == "torch"
+        return self.tp * self.pp * self.ep * (self.replicas // self.dp_replicate if sharded else 1)
+
+    @property
     def stages_per_rank(self) -> int:
         """Pipeline stages that a rank holds."""
         return STAGES_PER_RANK.get(self.schedule, 1) if self.pp > 1 else 1

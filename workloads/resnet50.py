@@ -179,4 +179,5 @@ WORKLOAD = Workload(
     learning_rate=LEARNING_RATE,
     blocks=blocks,
     pipeline=Pipeline(stages, criterion),
+    parameters=RESNET50.parameters,
 )

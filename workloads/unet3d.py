@@ -145,4 +145,5 @@ WORKLOAD = Workload(
     optimizer=optimizer,
     learning_rate=LEARNING_RATE,
     blocks=blocks,
+    parameters=UNET3D.parameters,
 )

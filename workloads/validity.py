@@ -45,7 +45,7 @@ def problem(
         _technique_problems(facts, layout, compute, rank_batch, device),
         _precision_problems(facts, layout, compute, device),
         _device_problems(layout, device),
-        engines.problems(facts, layout, compute),
+        engines.problems(facts, layout, compute, device),
     )
     return next((reason for reasons in every for reason in reasons), None)
 

@@ -20,6 +20,9 @@ Plan = Mapping[str, "ParallelStyle"]
 """Styles by the name of a module within the model, as `parallelize_module` takes them."""
 
 
+_PARAMETERS: dict[tuple[int, str], int] = {}
+
+
 @dataclass(frozen=True)
 class TensorParallel:
     """How a model is split within its layers.
@@ -86,6 +89,11 @@ class Workload:
     pipeline: Pipeline | None = None
     context_parallel: ContextParallel | None = None
     experts: Callable[[nn.Module], Sequence[nn.Module]] | None = None
+    parameters: Callable[[Variant], int] | None = None
+    """How many parameters a variant has; None: they are counted."""
+    built_whole: bool = False
+    """Whether each rank must build the whole model in host memory, as its first weights cannot be drawn in parts: they
+    are loaded, or worked out from one another."""
 
     @property
     def facts(self) -> Facts:
@@ -99,7 +107,20 @@ class Workload:
             has_targets=self.targets is not None,
             has_experts=self.experts is not None,
             shared=self.context_parallel.divisible if self.context_parallel else None,
+            parameters=self.parameters or self.count_parameters,
+            built_whole=self.built_whole,
         )
+
+    def count_parameters(self, variant: Variant) -> int:
+        """How many parameters a variant has, by its model; 0 where that takes memory to be built."""
+        key = id(self.build), repr(variant)
+        if key not in _PARAMETERS:
+            try:
+                with torch.device("meta"):
+                    _PARAMETERS[key] = sum(one.numel() for one in self.build(variant).parameters())
+            except Exception:  # of any kind: somebody else's code that asks for values
+                _PARAMETERS[key] = 0
+        return _PARAMETERS[key]
 
     def _num_pieces(self, variant: Variant) -> int:
         assert self.pipeline is not None

@@ -21,6 +21,7 @@ MAX_COLD_RESIDENT = 0.01
 MIN_WARM_RESIDENT = 0.99
 MIN_WAIT = 0.2
 """A step that waits for its input for more than this share of it found the queue empty."""
+COMMUNICATION = ("communication_s", "communication_min_s", "imbalance_s", "imbalance_mean_s", "slowest_rank")
 MIN_WALL_S = 0.5
 """The kernel counts CPU time in ticks of 10 ms: of a shorter loop it is not told who else kept cores busy."""
 
@@ -254,6 +255,18 @@ def communication_figures(results: Sequence[RankSamples], kind: str) -> dict[str
     }
 
 
+def profiled_communication_figures(results: Sequence[RankSamples], kind: str) -> dict[str, float | None]:
+    """The same of steps whose marks do not see it, by ranks' profiles; None without these, and what none of them has.
+
+    The parts of a step then hold it: forward and backward passes that wait within compiled code.
+    """
+    known = [result.exposed_s for result in results if result.exposed_s is not None]
+    if len(known) < len(results):
+        return dict.fromkeys(COMMUNICATION)
+    found: dict[str, float | None] = {"communication_s": known[slowest_rank(results, kind)]}
+    return dict.fromkeys(COMMUNICATION) | found | {"communication_min_s": min(known)}
+
+
 def load_mean_s(results: Sequence[RankSamples], kind: str) -> float | None:
     """Seconds per step of waiting for input, mean over ranks; None for one."""
     if len(results) < 2:
@@ -474,6 +487,7 @@ def figures(spec: TrialSpec, results: Sequence[RankSamples], flops: "Flops | Non
     rate, decoded, tokens = found["samples_per_s"], results[0].decoded_sample_bytes, results[0].tokens_per_sample
     return {
         **found,
+        **(profiled_communication_figures(results, kind) if spec.hides_communication else {}),
         "au_error": utilization_error(results, found["au"], spec.emulated),
         "tokens_per_s": rate * tokens if tokens else None,
         "decoded_bytes_per_s": rate * decoded if decoded else None,

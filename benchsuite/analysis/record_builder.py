@@ -267,6 +267,7 @@ def _setting(attempt: Attempt) -> Setting:
         cache=spec.data.cache,
         staged=spec.data.staging != "none",
         readers_of_a_sample=1 if spec.data.cache == "direct" else spec.ranks // spec.data_ranks,
+        hides_communication=spec.hides_communication,
     )
 
 

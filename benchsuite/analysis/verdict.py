@@ -49,6 +49,7 @@ OTHERS_SHARE = 0.20
 HAND_OVER = "larger batches, fewer and larger tensors a batch, or a longer queue (prefetch_factor)"
 AGAIN = "measure again on idle cores: this says nothing of the job itself"
 ALONE = "measure again while nothing else reads from this disk: this says nothing of the job itself"
+PROFILED = "--profile torch: it tells exposed communication within compiled blocks"
 STAYING_WORKERS = "workers that stay from pass to pass (persistent_workers=True)"
 LONGER_PASSES = "fewer and longer passes: the queue of the workers, which stay, is empty at the start of each"
 PROFILE = "a profile of the step: it may share memory bandwidth, caches, PCIe or the clock with its readers"
@@ -73,6 +74,8 @@ class Setting:
     """Ranks that read the same samples through a cache."""
     workers_stay: bool = False
     """Whether workers live on from pass to pass of a watched loop."""
+    hides_communication: bool = False
+    """Whether communication runs within compiled code, where it is not timed."""
 
 
 class Judgement(NamedTuple):
@@ -295,6 +298,8 @@ def _own_imbalance_s(figures: Mapping[str, Any], step: float) -> float:
 
 def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, source: str) -> Judgement:
     communication_s = figures.get("communication_min_s")
+    if communication_s is None and setting.hides_communication:
+        return Judgement(CANNOT_TELL, f"{source}; communication runs in compiled blocks and is not timed", PROFILED)
     load = "" if _kept_up(figures) is not None else f"; load is {(figures.get('load_s') or 0.0) / step:.0%} of the step"
     exchange = "" if communication_s is None else f"; exposed communication is {communication_s / step:.0%} of the step"
     evidence, waits = f"{source}{load}{exchange}", _waits_for_cores(figures)

@@ -270,6 +270,8 @@ class RankSamples:
 
     `benchsuite.workloads.parallel.operators.Counted`, and `seconds` (None: compiled).
     """
+    exposed_s: float | None = None
+    """Exposed communication a step by a PyTorch profile, where marks do not see all of it."""
     final_loss: float | None = None
     device_name: str | None = None
     num_multiprocessors: int | None = None

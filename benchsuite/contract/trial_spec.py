@@ -211,6 +211,11 @@ class TrialSpec(ComputeSpec):
         return emulated_devices.step_s(self.device, self.workload) if self.emulated else None
 
     @property
+    def hides_communication(self) -> bool:
+        """Whether collectives run within compiled code, where steps cannot be marked."""
+        return self.compile and self.layout.tp > 1
+
+    @property
     def rank_batch(self) -> int:
         """Samples per data-parallel rank and step."""
         if self.batch_size == "auto":

@@ -12,6 +12,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import MIN_STEPS, layout, most_steps, reader_samples
 from benchsuite.grid.emulated_steps import problem as emulated_problem
 from benchsuite.grid.point import Point
+from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import Machine, cuda_capability
 from benchsuite.results.render.words import counted
 from benchsuite.storage.dataset.manifest import Format, Manifest, is_dataset
@@ -95,7 +96,29 @@ def why_unfit(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine)
         return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
     if spec.emulated:
         return emulated_problem(spec)
-    return _float8_problem(spec, machine) or problem(facts, variant, layout, spec, spec.rank_batch, spec.device)
+    unfit = _float8_problem(spec, machine) or problem(facts, variant, layout, spec, spec.rank_batch, spec.device)
+    return unfit or _memory_problem(spec, facts, variant, machine)
+
+
+def _memory_problem(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine) -> str | None:
+    """Why the model, as ranks build it, does not fit the memory of a host.
+
+    Parts of it are made on the device, unless weights are kept in host memory. What a step needs besides is not looked
+    at: `trial --validate` counts it.
+    """
+    offloaded = spec.cpu_offload and spec.layout.engine == "torch"  # others begin on the device
+    whole, kept = facts.is_built_whole(variant), spec.device != "cuda" or offloaded
+    if not (whole or kept) or (machine.elsewhere and machine.memory_bytes is None):
+        return None
+    parameters, ranks = facts.parameters(variant), ranks_on_a_node(spec, machine)
+    sharing = 1 if whole else spec.layout.weight_parts
+    size = 2 if spec.precision == "pure_bf16" and not whole else 4
+    needed, memory = ranks * parameters / sharing * size, machine.memory_bytes or memory_bytes()[1]
+    if needed <= memory:
+        return None
+    shared = f" / {sharing} ranks that share them" if sharing > 1 else ""
+    product = f"{counted(ranks, 'rank')} on a node x {parameters:,} parameters{shared} x {size} bytes"
+    return f"model as built: {product} = {needed / 1e9:,.1f} GB > {memory / 1e9:,.1f} GB of the host's memory"
 
 
 def _float8_problem(spec: TrialSpec, machine: Machine) -> str | None:

@@ -22,6 +22,8 @@ class Machine:
     """Whether it is another than this host, whose devices and packages then say nothing of it."""
     ranks_per_node: int | None = None
     """Ranks of a trial that a node takes, where a scheduler was asked for them."""
+    memory_bytes: int | None = None
+    """Memory of the node that has least; None: as this host has."""
 
 
 def this_machine() -> Machine:

@@ -138,8 +138,9 @@ class AgentLauncher:
         nodes: dict[str, list[Agent]] = {}
         for agent in self._agents:
             nodes.setdefault(agent.node, []).append(agent)
+        memory_bytes = min((one.facts["memory_bytes"] for one in self._agents if one.facts), default=None)
         cores, asked = min(cores_of(node) for node in nodes.values()), self.agent_config.ranks_per_node
-        return Machine(cores, min(devices.values()), len(nodes), ranks_per_node=asked)
+        return Machine(cores, min(devices.values()), len(nodes), ranks_per_node=asked, memory_bytes=memory_bytes)
 
     def devices_by_node(self) -> dict[str, int]:
         """How many CUDA devices each node has; starts the agents.

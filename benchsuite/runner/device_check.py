@@ -4,7 +4,6 @@ What devices give; whether each rank is on its own; steps beside the plainest lo
 arithmetic, with readers of a known pace; loaders, and what they decode on; NCCL's collectives.
 """
 
-import gzip
 import json
 import os
 import shutil
@@ -28,6 +27,7 @@ from benchsuite.runner.single_trial import in_processes, run
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.owned_files import write_new
 from benchsuite.trial.io_observer import ACTIVE_STEPS
+from benchsuite.trial.kineto import exposed_s
 from benchsuite.workloads.precision import autocast
 from benchsuite.workloads.workload import Batch, Workload
 
@@ -72,26 +72,6 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
 
 MAX_EXPOSED_ERROR = 0.02
 """Share of a step."""
-
-
-def exposed_s(trace: Path) -> float:
-    """Seconds a step in which kernels of NCCL ran and no other, by a trace of Kineto's; its steps are ACTIVE_STEPS."""
-    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
-    kernels = [event for event in events if event.get("cat") == "kernel"]
-    spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
-    for kernel in kernels:
-        is_exchange = "nccl" in kernel["name"].lower()
-        spans[is_exchange].append((kernel["ts"], kernel["ts"] + kernel["dur"]))
-    return (_covered(spans[True] + spans[False]) - _covered(spans[False])) / 1e6 / ACTIVE_STEPS
-
-
-def _covered(spans: list[tuple[float, float]]) -> float:
-    """The length of a union of spans."""
-    total, end = 0.0, float("-inf")
-    for begin, stop in sorted(spans):
-        total += max(0.0, stop - max(begin, end))
-        end = max(end, stop)
-    return total
 
 
 @dataclass(frozen=True)
@@ -160,7 +140,7 @@ class Examination:
             yield Finding("fail", "communication", str(record.reason))
             return
         traces = [Path(trace) for trace in record.traces]
-        seen_s = min(map(exposed_s, traces))
+        seen_s = min(exposed_s(trace, ACTIVE_STEPS) for trace in traces)
         shutil.rmtree(traces[0].parent)
         marked_s = record.figures.communication_min_s or 0.0
         level = "ok" if abs(marked_s - seen_s) <= MAX_EXPOSED_ERROR * (record.figures.step_s_mean or 0.0) else "warn"

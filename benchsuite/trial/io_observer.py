@@ -3,16 +3,18 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from torch.cuda import profiler as cuda_profiler
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from benchsuite.contract.rank_samples import TORCH_TRACE, RankIdentity
+from benchsuite.contract.rank_samples import TORCH_TRACE, Block, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.observe.io_trace import Tracer
+from benchsuite.trial import kineto
 from benchsuite.trial.emulated import EmulatedDevice
 from benchsuite.trial.feed import Feed, Stepper
 from benchsuite.trial.strace import Strace
@@ -66,7 +68,9 @@ def of_operators(
     if not torch_steps(spec):
         return {}
     next_batch = feed if feed and spec.data.source == "storage" else lambda: batch
-    profiler = _torch_profile(stepper, next_batch, me, spec.device == "cuda")
+    profiler, times = _torch_profile(stepper, next_batch, me, spec.device == "cuda")
+    if spec.hides_communication:
+        told["exposed_s"] = _exposed_s(times, _trace(me), spec.device == "cuda")
     if isinstance(stepper.training, EmulatedDevice):
         return {}
     seconds = None if spec.compile else operator_seconds(profiler, spec.device == "cuda")
@@ -90,7 +94,21 @@ def operator_seconds(profiler: profile, on_cuda: bool) -> dict[operators.Operato
     return found
 
 
-def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankIdentity, on_cuda: bool) -> profile:
+def _exposed_s(times: Block, trace: Path, on_cuda: bool) -> float:
+    """Exposed communication a step: by CUDA's kernels; on CPUs by marks, and by the trace within compiled code."""
+    if on_cuda:
+        return kineto.exposed_s(trace, ACTIVE_STEPS)
+    marked_s = sum(times.parts.get("communication", [])[-ACTIVE_STEPS:]) / ACTIVE_STEPS
+    return marked_s + kineto.waited_in_compiled_s(trace, ACTIVE_STEPS)
+
+
+def _trace(me: RankIdentity) -> Path:
+    return me.folder / f"{TORCH_TRACE}-{me.rank}.json.gz"
+
+
+def _torch_profile(
+    stepper: Stepper, next_batch: Callable[[], Batch], me: RankIdentity, on_cuda: bool
+) -> tuple[profile, Block]:
     """Run steps under PyTorch's profiler, and leave its trace in the rank's folder."""
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_cuda else [])]
     # The first turn comes before the first step, so that is one more not to look at.
@@ -102,6 +120,7 @@ def _torch_profile(stepper: Stepper, next_batch: Callable[[], Batch], me: RankId
             profiler.step()
             return next_batch()
 
-        stepper.run(turn, WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS)  # in one run: a device is not waited for in between
-    profiler.export_chrome_trace(str(me.folder / f"{TORCH_TRACE}-{me.rank}.json.gz"))
-    return profiler
+        # In one run: a device is not waited for in between.
+        times = stepper.run(turn, WAIT_STEPS + WARMUP_STEPS + ACTIVE_STEPS)
+    profiler.export_chrome_trace(str(_trace(me)))
+    return profiler, times

@@ -16,6 +16,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.machine import cpus_near, device_ids, ranges_of
 from benchsuite.storage.dataset.kinds import normalised_images
 from benchsuite.workloads.parallel.apply import prepare
+from benchsuite.workloads.parallel.first_weights import begun
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.precision import set_float32
 from benchsuite.workloads.spec import Variant
@@ -116,15 +117,14 @@ def limit_waits(patience: timedelta) -> None:
 
 
 def build(spec: TrialSpec, workload: Workload, variant: Variant, device: torch.device, me: RankIdentity) -> Training:
-    """The model with the seed's weights, the same on all ranks, spread over them.
+    """The model with the seed's weights, spread over the ranks.
 
     What is drawn afterwards (dropout, synthetic samples) is the same for ranks that share their samples.
     """
-    torch.manual_seed(spec.measure.seed)
-    model = workload.build(variant)
+    model, first = begun(workload, variant, spec.measure.seed)
     if spec.data.image_dtype == "uint8":
         workload = replace(workload, arrive=_normalised_before(workload.arrive))
-    training = prepare(workload, model, spec.layout, spec, device, spec.global_batch)
+    training = prepare(workload, model, spec.layout, spec, device, spec.global_batch, first)
     if dist.is_initialized():
         limit_waits(timedelta(seconds=patience_s(spec, me)))
     for one in devices_of(spec, me):

@@ -179,7 +179,10 @@ class TrialFigures(RequestFigures):
     h2d_s: float | None = Field(None, description="copying the batch to the device")
     forward_s: float | None = Field(None, description="forward pass and loss")
     backward_s: float | None = Field(None, description="backward pass, without communication that it does not hide")
-    communication_s: float | None = _renamed("communication_s", "communication not hidden behind computation")
+    communication_s: float | None = _renamed(
+        "communication_s",
+        "communication not hidden behind computation; null where it is not timed",
+    )
     communication_min_s: float | None = _renamed(
         "communication_min_s", "per step the least over ranks: the wire without stragglers"
     )
@@ -381,7 +384,10 @@ class CommFigures(Figures):
     comm_sent_bytes: int | None = Field(None, description="the same in bytes")
     forward_s: float | None = Field(None, description="forward pass and loss")
     backward_s: float | None = Field(None, description="backward pass, without communication that it does not hide")
-    communication_s: float | None = _renamed("communication_s", "communication not hidden behind computation")
+    communication_s: float | None = _renamed(
+        "communication_s",
+        "communication not hidden behind computation; null where it is not timed",
+    )
     communication_min_s: float | None = _renamed(
         "communication_min_s", "per step the least over ranks: the wire without stragglers"
     )

@@ -495,3 +495,20 @@ def test_a_block_without_its_first_steps_keeps_its_share_of_what_was_counted():
     block = replace(made_result().blocks[1], counted={"energy_j": 10.0})
     steps = block.num_steps
     assert block.after(steps // 2).counted["energy_j"] == pytest.approx(5.0, rel=0.2)
+
+
+def test_communication_within_compiled_blocks_is_what_a_profile_saw_or_null() -> None:
+    """Marks see what lies between the blocks: a tenth of it would pass for all."""
+    spec = made_spec(world_size=2, parallelism="tp", compile=True)
+    parts = {"load": 0.0, "forward": 0.03, "communication": 0.001, "backward": 0.04}
+    ranks = [made_result(rank=rank, blocks=[made_block("loader", 0.0, parts)]) for rank in range(2)]
+    unseen = ("communication_s", "communication_min_s", "imbalance_s", "imbalance_mean_s", "slowest_rank")
+    assert {figures(spec, ranks)[name] for name in unseen} == {None}
+    assert figures(spec, [replace(ranks[0], exposed_s=0.02), ranks[1]])["communication_s"] is None
+    profiled = figures(
+        spec, [replace(rank, exposed_s=exposed) for rank, exposed in zip(ranks, (0.02, 0.03), strict=True)]
+    )
+    assert (profiled["communication_s"], profiled["communication_min_s"]) == (0.02, 0.02)
+    assert profiled["imbalance_s"] is None
+    eager = figures(made_spec(world_size=2, parallelism="tp"), ranks)
+    assert eager["communication_s"] == pytest.approx(0.001)

@@ -577,3 +577,15 @@ def test_a_client_that_is_the_limit_is_named(changes: dict[str, Any], said: str)
 def test_a_client_that_rests_is_no_limit():
     assert name(client_thread_busy_fraction=0.5) == "storage"
     assert name(client_thread_busy_fraction=0.5, read_s_per_sample=0.001, decode_s_per_sample=0.009) == "preprocessing"
+
+
+def test_a_step_whose_communication_is_not_timed_is_not_called_computation() -> None:
+    unseen = Setting(hides_communication=True)
+    found = verdict(KEEPS_UP | {"communication_min_s": None}, unseen)
+    assert found is not None and found.bottleneck == "cannot_tell"
+    assert found.evidence.endswith("communication runs in compiled blocks and is not timed")
+    assert str(found.remedy).startswith("--profile torch")
+    profiled = verdict(KEEPS_UP | {"communication_min_s": 0.05}, unseen)
+    assert profiled is not None and profiled.bottleneck == "communication"
+    held_back = verdict(HELD | {"communication_min_s": None}, unseen)
+    assert held_back is not None and held_back.bottleneck == "storage"

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from benchsuite.grid.blocks import layout, reader_samples
 from benchsuite.grid.validity import what_fits_all
 from benchsuite.host.machine import Machine
 from benchsuite.storage.dataset.manifest import DatasetError, read_manifest
+from benchsuite.workloads.facts import FACTS
 from tests.helpers.grids import SYNTHETIC, in_folder, labels, plan, reasons, storage_base
 
 __all__ = ["in_folder"]
@@ -310,3 +312,50 @@ def test_fp8_asks_this_host_only_where_it_is_to_run_here(monkeypatch: pytest.Mon
     (reason,) = reasons(plan(base, Machine(2, 1)))
     assert reason.startswith("precision fp8 needs torchao, which is not installed")
     assert reasons(plan(base, Machine(2, 1, elsewhere=True))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "memory_gb", "reason"),
+    [
+        ({"parallelism": "fsdp", "device": "cuda"}, 100, None),  # parts of it are made on the devices
+        (
+            {"parallelism": "fsdp", "device": "cuda", "cpu_offload": True},
+            100,
+            "model as built: 8 ranks on a node x 70,553,706,496 parameters / 8 ranks that share them x 4 bytes = "
+            "282.2 GB > 100.0 GB of the host's memory",
+        ),
+        ({"parallelism": {"engine": "deepspeed", "zero": 3}, "device": "cuda", "cpu_offload": True}, 100, None),
+        ({"parallelism": "fsdp", "device": "cpu"}, 300, None),
+        (
+            {"parallelism": "ddp", "device": "cpu", "precision": "pure_bf16"},
+            1000,
+            "model as built: 8 ranks on a node x 70,553,706,496 parameters x 2 bytes = 1,128.9 GB > 1,000.0 GB of the "
+            "host's memory",
+        ),
+        (
+            {"parallelism": "ddp", "device": "cuda", "workload": "resnet50", "variant": "resnet101"},
+            1,
+            "model as built: 8 ranks on a node x 44,549,160 parameters x 4 bytes = 1.4 GB > 1.0 GB of the host's "
+            "memory",
+        ),
+        ({"parallelism": "ddp", "device": "cuda", "workload": "resnet50", "variant": "resnet101"}, 2, None),
+    ],
+)
+def test_models_that_exceed_the_hosts_memory_as_they_are_built_are_skipped(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], memory_gb: int, reason: str | None
+) -> None:
+    """Of devices that are told, none of which is here."""
+    monkeypatch.setattr("benchsuite.workloads.engine.is_installed", lambda _package: True)
+    told = Machine(cores=64, cuda_devices=8, memory_bytes=memory_gb * 10**9)
+    base = SYNTHETIC | {"workload": "gpt_neox", "variant": "llama3-70b", "world_size": 8, "threads_per_rank": 8}
+    assert reasons(plan(base | changes, told)) == ([] if reason is None else [reason])
+    unknown = Machine(cores=64, cuda_devices=8, elsewhere=True)
+    assert reasons(plan(base | changes, unknown)) == []
+
+
+def test_a_workload_that_is_built_whole_is_so_by_every_rank_on_any_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = replace(FACTS["gpt_neox"], built_whole=True)
+    monkeypatch.setattr(validity, "FACTS", {"gpt_neox": whole})
+    base = SYNTHETIC | {"workload": "gpt_neox", "variant": "llama3-70b", "world_size": 8, "parallelism": "fsdp"}
+    (reason,) = reasons(plan(base | {"device": "cuda"}, Machine(64, 8, memory_bytes=10**12)))
+    assert reason.startswith("model as built: 8 ranks on a node x 70,553,706,496 parameters x 4 bytes = 2,257.7 GB > ")

@@ -12,6 +12,8 @@ import yaml
 
 from benchsuite.contract.trial_spec import parse_trial, point_id
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.trial.io_observer import ACTIVE_STEPS
+from benchsuite.trial.kineto import exposed_s, waited_in_compiled_s
 from benchsuite.trial.strace import Seen
 
 Cli = Callable[..., tuple[int, str, str]]
@@ -245,6 +247,58 @@ class TestOperators:
         path = trial(workload="gpt_neox", variant="nano", batch_size=2, data=SYNTHETIC, compile=True)
         figures = record_of(run_cli, path, "--profile", "torch")["figures"]
         assert figures["contraction_time_fraction"] is None and figures["contraction_flops_fraction"] > 0.5
+
+
+def kernel(name: str, begin_us: float, duration_us: float) -> dict[str, object]:
+    return {"cat": "kernel", "name": name, "ts": begin_us, "dur": duration_us}
+
+
+def written(folder: Path, events: list[dict[str, object]]) -> Path:
+    trace = folder / "torch-rank-0.json.gz"
+    trace.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    return trace
+
+
+def test_exposed_is_where_nccl_runs_alone(tmp_path: Path) -> None:
+    """An all-reduce from 100 to 400 beside a product that ends at 300, one within a product, and one with nothing."""
+    events = [
+        kernel("sm90_xmma_gemm", 0, 300),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 100, 300),
+        kernel("sm90_xmma_gemm", 500, 200),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 550, 50),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 800, 50),
+        {"cat": "cpu_op", "name": "nccl:all_reduce", "ts": 0, "dur": 5000},
+        {"ph": "M", "name": "process_name"},
+    ]
+    trace = written(tmp_path, events)
+    assert exposed_s(trace, ACTIVE_STEPS) == pytest.approx((100 + 50) / 1e6 / ACTIVE_STEPS)
+
+
+def test_waits_within_compiled_graphs_are_those_that_no_mark_sees(tmp_path: Path) -> None:
+    """Of 40 us of waiting in a graph 30 are within it; a wait between graphs, and one of another thread, are not."""
+
+    def event(name: str, begin_us: float, duration_us: float, thread: int = 1) -> dict[str, object]:
+        return {"ph": "X", "cat": "cpu_op", "name": name, "ts": begin_us, "dur": duration_us, "tid": thread}
+
+    wait, graph = "_c10d_functional::wait_tensor", "## Call CompiledFxGraph abc ##"
+    events = [
+        event(graph, 0, 100),
+        event(wait, 10, 20),
+        event(wait, 90, 20),
+        event(wait, 200, 50),
+        event(graph, 300, 9),
+    ]
+    events += [event(wait, 20, 30, thread=2), {"ph": "M", "name": "process_name", "tid": 1}]
+    assert waited_in_compiled_s(written(tmp_path, events), 3) == pytest.approx(30e-6 / 3)
+
+
+@pytest.mark.full
+def test_a_profile_tells_the_communication_of_compiled_blocks(run_cli: Cli, trial: Callable[..., Path]) -> None:
+    split = {"parallelism": "tp", "world_size": 2, "compile": True}
+    path = trial(workload="gpt_neox", variant="nano", batch_size=2, data=SYNTHETIC, **split)
+    assert record_of(run_cli, path)["figures"]["communication_s"] is None
+    figures = record_of(run_cli, path, "--profile", "torch")["figures"]
+    assert figures["communication_s"] >= figures["communication_min_s"] > 0
 
 
 class TestStore:

@@ -3,18 +3,23 @@
 import os
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
 
 from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.trial import io_observer, rank, setup
 from benchsuite.trial.setup import bind, join, limit_waits, patience_s, rendezvous_of
+from benchsuite.workloads import facts, resnet50
+from benchsuite.workloads.spec import Variant
 from tests.helpers.made import made_spec
 
 
@@ -102,3 +107,21 @@ def test_nsight_captures_what_is_measured(
     with suppress(ValueError), io_observer.captured(spec):
         raise ValueError
     assert seen == calls
+
+
+def test_a_rank_begins_a_large_model_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And with the weights that it would have begun with in host memory."""
+    seen: list[str] = []
+
+    def built(variant: Variant) -> nn.Module:
+        seen.append(type(torch.empty(0)).__name__)
+        return resnet50.build(variant)
+
+    monkeypatch.setattr(facts, "WHOLE_PARAMETERS", 0)
+    spec, alone = made_spec(workload="resnet50", variant="nano"), RankIdentity(0, 1, 0, Path("."), 0.0)
+    workload = replace(resnet50.WORKLOAD, build=built)
+    found = setup.build(spec, workload, workload.variants["nano"], torch.device("cpu"), alone).gather_state()
+    assert seen == ["FakeTensor"]
+    torch.manual_seed(spec.measure.seed)
+    expected = resnet50.build(workload.variants["nano"]).state_dict()
+    assert [name for name, value in expected.items() if not torch.equal(found[name], value)] == []

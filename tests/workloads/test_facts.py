@@ -52,6 +52,13 @@ def test_degrees_must_divide_what_the_workload_says(name: str, variant: str) -> 
 
 
 @pytest.mark.parametrize(("name", "variant"), [pair for pair in PAIRS if pair[1] not in TOO_BIG])
+def test_parameters_are_those_of_the_model(name: str, variant: str) -> None:
+    told, workload = FACTS[name], loaded(name)
+    assert told.parameters(told.variants[variant]) == workload.count_parameters(workload.variants[variant]) > 0
+    assert workload.facts.parameters is told.parameters
+
+
+@pytest.mark.parametrize(("name", "variant"), [pair for pair in PAIRS if pair[1] not in TOO_BIG])
 def test_pieces_are_those_of_the_model(name: str, variant: str) -> None:
     told, said = FACTS[name], loaded(name).facts
     if told.num_pieces is not None and said.num_pieces is not None:

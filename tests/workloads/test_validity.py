@@ -1,10 +1,13 @@
 """What cannot be trained so is refused with its arithmetic, and what can is not."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchsuite import workloads
+from benchsuite.workloads import engine
 from benchsuite.workloads.layout import layout_of
 from benchsuite.workloads.spec import ComputeSpec, Parallelism
 from benchsuite.workloads.validity import problem
@@ -135,3 +138,22 @@ def test_what_can_run_is_not_refused() -> None:
     assert refused("gpt_neox", "nano", "fsdp", 2, fused=True, optimizer="adamw") is None
     assert refused("gpt_neox", "nano", {"cp": 2, "zero": 3, "dp_replicate": 2}, 4) is None
     assert refused("gpt_neox", "reference", {"tp": 8, "pp": 4, "cp": 2, "zero": 1, "microbatches": 4}, 512) is None
+
+
+@pytest.mark.parametrize(("held", "refuses"), [(b"..HorovodAllreduce..", True), (b"..ncclAllReduce..", False)])
+def test_horovod_on_cuda_needs_nccl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bytes, refuses: bool
+) -> None:
+    """A stub of its library, which is asked for its names and not loaded."""
+    (tmp_path / "horovod" / "torch").mkdir(parents=True)
+    (tmp_path / "horovod" / "__init__.py").touch()
+    (tmp_path / "horovod" / "torch" / "mpi_lib_v2.cpython-311-x86_64-linux-gnu.so").write_bytes(held)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "horovod", raising=False)
+    engine.horovod_has_nccl.cache_clear()
+    try:
+        on_cuda = refused("resnet50", "nano", {"engine": "horovod"}, 2, device="cuda")
+        assert (on_cuda is not None and "built without NCCL" in on_cuda) == refuses, on_cuda
+        assert refused("resnet50", "nano", {"engine": "horovod"}, 2, device="cpu") is None
+    finally:
+        engine.horovod_has_nccl.cache_clear()

@@ -108,6 +108,7 @@ class _Running:
 
 def train(model: nn.Module, recipe: Recipe, global_batch: int) -> Training:
     """A model under DeepSpeed's engine, with the optimizer and the learning rates of other modes."""
+    waits = waits_of_this_process()  # before DeepSpeed keeps torch's collectives
     deepspeed = _library(recipe.ranks)
     optimizer = optim.make(recipe.workload, recipe.compute, list(model.parameters()))
     config = configuration(recipe, global_batch)
@@ -121,7 +122,7 @@ def train(model: nn.Module, recipe: Recipe, global_batch: int) -> Training:
         config=config,
         dist_init_required=False,
     )
-    running = _Running(engine, recipe, waits_of_this_process())
+    running = _Running(engine, recipe, waits)
     return Training(
         running.step,
         lambda: full_state(engine, deepspeed),
@@ -163,7 +164,10 @@ def _library(ranks: Any) -> Any:
     """DeepSpeed for a device, with its messages turned down."""
     os.environ["DS_ACCELERATOR"] = ranks.device.type
     os.environ.setdefault("DS_LOG_LEVEL", "warning")
-    os.environ.setdefault("LOCAL_RANK", str(ranks.device.index or 0))  # asked for, and used for nothing that is set
+    # It takes LOCAL_RANK for the number of a device, and compares it with what Open MPI's tasks are told.
+    os.environ["LOCAL_RANK"] = str(ranks.device.index or 0)
+    for name in [name for name in os.environ if name.startswith("OMPI_")]:
+        del os.environ[name]
     import deepspeed
 
     logging.getLogger("DeepSpeed").setLevel(logging.WARNING)

@@ -15,7 +15,8 @@ from benchsuite.workloads.engine import train_of
 from benchsuite.workloads.layout import Layout
 from benchsuite.workloads.parallel import context, modes, pipeline
 from benchsuite.workloads.parallel.account import note_kept
-from benchsuite.workloads.parallel.recipe import Recipe, ranks_of
+from benchsuite.workloads.parallel.first_weights import FirstWeights
+from benchsuite.workloads.parallel.recipe import Parallelized, Recipe, ranks_of
 from benchsuite.workloads.parallel.step import Training, channels_innermost, stepping_of
 from benchsuite.workloads.precision import convert
 from benchsuite.workloads.spec import ComputeSpec
@@ -35,13 +36,20 @@ SAVED_BY_SELECTIVE = (
 
 
 def prepare(
-    workload: Workload, model: nn.Module, layout: Layout, compute: ComputeSpec, device: torch.device, global_batch: int
+    workload: Workload,
+    model: nn.Module,
+    layout: Layout,
+    compute: ComputeSpec,
+    device: torch.device,
+    global_batch: int,
+    first: FirstWeights | None = None,
 ) -> Training:
     """Lay the model over the process group's ranks and return its training step.
 
     The step moves the batch to the device, computes loss and gradients, updates, and marks the end of each part.
+    `first` gives weights to a model on the meta device, when it has been split.
     """
-    recipe = Recipe(workload, ranks_of(layout, device), compute)
+    recipe = Recipe(workload, ranks_of(layout, device), compute, first)
     model = convert(model, compute.precision)
     stages = pipeline.pp(model, recipe) if layout.pp > 1 else None
     if compute.channels_last and layout.zero < 2:  # FSDP2 takes contiguous weights only
@@ -53,13 +61,24 @@ def prepare(
     shape_blocks(model, workload, compute)
     if stages is not None:
         return pipeline.training_of(model, stages, recipe, global_batch)
-    if layout.zero < 2:  # what is sharded goes to the device block by block
-        model = model.to(device)
     if layout.engine != "torch":
-        training: Training = train_of(layout.engine)(model.to(device), recipe, global_batch)
+        recipe.place(model)
+        training: Training = train_of(layout.engine)(model, recipe, global_batch)
         return training
-    stepping = stepping_of(modes.parallelize(model, recipe), recipe, global_batch)
+    stepping = stepping_of(_laid_over_ranks(model, recipe), recipe, global_batch)
     return stepping.training(stepping.step, model, model)
+
+
+def _laid_over_ranks(model: nn.Module, recipe: Recipe) -> Parallelized:
+    """What the mode makes of the model, on the device."""
+    layout = recipe.ranks.layout
+    if layout.zero < 2:
+        recipe.place(model, shares=modes.deal_experts(model, recipe) if layout.ep > 1 else {})
+        return modes.parallelize(model, recipe)
+    sharded = modes.parallelize(model, recipe)  # goes to the device block by block
+    if recipe.first is not None:
+        recipe.place(model)
+    return sharded
 
 
 def shape_blocks(model: nn.Module, workload: Workload, compute: ComputeSpec) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from benchsuite.workloads import optim
 from benchsuite.workloads.layout import Layout
 from benchsuite.workloads.parallel.apply import prepare, to_channels_last
+from benchsuite.workloads.parallel.first_weights import FirstWeights, built_on_meta
 from benchsuite.workloads.parallel.recipe import Ranks, Recipe
 from benchsuite.workloads.parallel.step import add_mean_targets, microbatches, on_device
 from benchsuite.workloads.parallel.waits import NoClock
@@ -123,19 +124,33 @@ def new_model(case: Case, device: torch.device) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(case.seed)
         model = case.workload.build(case.variant).to(device)
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-        elif isinstance(getattr(module, "dropout", None), float):
-            module.dropout = 0.0  # type: ignore[assignment]
+    _without_dropout(model)
     if case.layout.engine == "deepspeed" and case.compute.precision == "bf16":
         model.bfloat16().float()  # its masters begin from weights of 16 bits
     return model.double() if case.is_double else model
 
 
+def _without_dropout(model: nn.Module) -> None:
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        elif isinstance(getattr(module, "dropout", None), float):
+            module.dropout = 0.0  # type: ignore[assignment]
+
+
+def begun_model(case: Case, device: torch.device) -> tuple[nn.Module, FirstWeights | None]:
+    """The same model as trials begin large ones: its weights are drawn when it has been split."""
+    if case.layout.engine == "deepspeed" and case.compute.precision == "bf16":
+        return new_model(case, device), None
+    model, first = built_on_meta(case.workload, case.variant, case.seed)
+    _without_dropout(model)
+    return model.double() if case.is_double else model, first
+
+
 def train_parallelized(case: Case, device: torch.device, keep: list[object]) -> Trained:
     """Train over the process group's ranks; all must call it. What must live on is put into `keep`."""
-    training = prepare(case.workload, new_model(case, device), case.layout, case.compute, device, case.global_batch)
+    model, first = begun_model(case, device)
+    training = prepare(case.workload, model, case.layout, case.compute, device, case.global_batch, first)
     keep.append(training)
     rank = dist.get_rank() if dist.is_initialized() else 0
     losses = []

@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from benchsuite.workloads.layout import reshards
+from benchsuite.workloads.parallel.first_weights import Cut
 from benchsuite.workloads.parallel.recipe import Make, Parallelized, Recipe, averaged, local
 
 if TYPE_CHECKING:
@@ -207,17 +208,27 @@ def by_hand(
     return Parallelized(model, average=average if group.size() > 1 else None)
 
 
+def deal_experts(model: nn.Module, recipe: Recipe) -> dict[str, Cut]:
+    """Leave each rank its share of the experts, in place; by the name of each parameter of theirs, which share."""
+    assert recipe.workload.experts is not None
+    sharing, _ = expert_groups(recipe.ranks.layout.dp, recipe.ranks.layout.ep)
+    experts = list(recipe.workload.experts(model))
+    for module in experts:
+        module.shard(sharing)  # type: ignore[operator]
+    dealt = {id(parameter) for module in experts for parameter in module.expert_parameters()}  # type: ignore[operator]
+    share = 0, sharing.size(), sharing.rank()
+    return {name: share for name, parameter in model.named_parameters() if id(parameter) in dealt}
+
+
 def ep(model: nn.Module, recipe: Recipe) -> Parallelized:
-    """Experts dealt to ranks, in place; tokens travel to their experts and back by all-to-all ("GShard", 2020).
+    """Experts that are dealt to ranks; tokens travel to them and back by all-to-all ("GShard", 2020).
 
     Gradients of other weights are averaged over all data-parallel ranks, those of an expert over those that hold it.
     """
     assert recipe.workload.experts is not None
     layout, everyone = recipe.ranks.layout, recipe.ranks.data_group()
-    sharing, holders = expert_groups(layout.dp, layout.ep)
+    _, holders = expert_groups(layout.dp, layout.ep)
     experts = list(recipe.workload.experts(model))
-    for module in experts:
-        module.shard(sharing)  # type: ignore[operator]
     dealt = [parameter for module in experts for parameter in module.expert_parameters()]  # type: ignore[operator]
     known = {id(parameter) for parameter in dealt}
     replicated = [parameter for parameter in model.parameters() if id(parameter) not in known]

@@ -130,10 +130,13 @@ def parallelized(model: nn.Module, held: nn.ModuleList, recipe: Recipe) -> Paral
     torch's stages keep gradients until the last microbatch, and exchange them then.
     """
     if recipe.ranks.layout.zero < 2:
-        return parallelize(held.to(recipe.ranks.device), recipe)
+        recipe.place(model, held)
+        return parallelize(held, recipe)
     blocks = set(recipe.workload.blocks(model)) if recipe.workload.blocks else set()
     for stage in held:
         fully_sharded(stage, recipe, [module for module in stage.modules() if module in blocks])
+    if recipe.first is not None:
+        recipe.place(model, held)
     return Parallelized(held)
 
 

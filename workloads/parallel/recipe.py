@@ -1,10 +1,11 @@
 """What a mode is given of a model's training, and what it makes of the model; the whole state, gathered again."""
 
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import torch
@@ -14,6 +15,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from benchsuite.workloads.layout import Layout
+from benchsuite.workloads.parallel.first_weights import Cut, FirstWeights
 from benchsuite.workloads.spec import ComputeSpec
 from benchsuite.workloads.workload import Workload
 
@@ -72,6 +74,27 @@ class Recipe:
     workload: Workload
     ranks: Ranks
     compute: ComputeSpec
+    first: FirstWeights | None = None
+    """What gives weights to a model on the meta device; None: it has them."""
+
+    def place(
+        self, model: nn.Module, held: nn.Module | None = None, shares: Mapping[str, Cut] = MappingProxyType({})
+    ) -> None:
+        """Bring a model, or what is `held` of it here, to this rank's device, with its first weights.
+
+        `shares` are as in `FirstWeights.fill`.
+        """
+        ranks, held = self.ranks, held or model
+        if self.first is None:
+            held.to(ranks.device)
+            return
+        off_device = self.compute.cpu_offload and ranks.layout.engine == "torch"
+        held.to_empty(device=torch.device("cpu") if off_device else ranks.device)
+        if off_device:  # weights alone are
+            for module in held.modules():
+                for name, buffer in module.named_buffers(recurse=False):
+                    setattr(module, name, buffer.to(ranks.device))
+        self.first.fill(model, shares)
 
 
 def ranks_of(layout: Layout, device: torch.device) -> Ranks:

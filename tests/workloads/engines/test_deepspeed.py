@@ -1,8 +1,10 @@
 """What DeepSpeed is configured with, and locks that a killed compiler leaves behind."""
 
 import os
+import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -75,3 +77,19 @@ def test_a_lock_that_is_held_or_young_is_waited_for(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(deepspeed.time, "sleep", wait)
     assert not remove_stale_lock(lock)
     assert len(waits) == 2
+
+
+@pytest.mark.parametrize(("device", "number"), [("cuda:0", "0"), ("cuda:3", "3"), ("cpu", "0")])
+def test_it_is_told_the_number_of_the_device_and_nothing_of_open_mpi(
+    monkeypatch: pytest.MonkeyPatch, device: str, number: str
+) -> None:
+    """With one GPU a task the third rank of a node computes on its device 0. A stub stands in for the library."""
+    monkeypatch.setattr(
+        os, "environ", {"LOCAL_RANK": "2", "OMPI_COMM_WORLD_LOCAL_RANK": "5", "OMPI_UNIVERSE_SIZE": "8"}
+    )
+    stub = ModuleType("deepspeed")
+    monkeypatch.setitem(sys.modules, "deepspeed", stub)
+    layout = layout_of(Parallelism(engine="deepspeed", zero=1), 8)
+    assert deepspeed._library(Ranks(layout, torch.device(device))) is stub
+    assert os.environ["LOCAL_RANK"] == number
+    assert not [name for name in os.environ if name.startswith("OMPI_")]
