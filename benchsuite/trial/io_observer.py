@@ -69,14 +69,15 @@ def of_operators(
         return {}
     next_batch = feed if feed and spec.data.source == "storage" else lambda: batch
     profiler, times = _torch_profile(stepper, next_batch, me, spec.device == "cuda")
+    told: dict[str, Any] = {}
     if spec.hides_communication:
         told["exposed_s"] = _exposed_s(times, _trace(me), spec.device == "cuda")
     if isinstance(stepper.training, EmulatedDevice):
-        return {}
+        return told
     seconds = None if spec.compile else operator_seconds(profiler, spec.device == "cuda")
     counted = operators.counted(stepper.training, batch)
     classes = {name: asdict(one) | {"seconds": seconds and seconds[name]} for name, one in counted.items()}
-    return {"operators": classes}
+    return told | {"operators": classes}
 
 
 def operator_seconds(profiler: profile, on_cuda: bool) -> dict[operators.OperatorClass, float]:
