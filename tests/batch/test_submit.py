@@ -218,10 +218,10 @@ class TestRunning:
         script = self.script(run_cli, *arguments)
         environment = os.environ | {"SLURM_JOB_ID": "7", "PBS_JOBID": "7.s"}
         with subprocess.Popen(["bash", script], env=environment) as job:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while not (programs / "ready").exists() and time.monotonic() < deadline:
                 time.sleep(0.02)
             job.send_signal(getattr(signal, f"SIG{name}"))
-            assert job.wait(30) == 75
+            assert job.wait(120) == 75
         assert (programs / "signals").read_text() == f"{name}\n"
         assert len(calls(programs, "scontrol") + calls(programs, "qsub")) == num_requeued
