@@ -194,20 +194,45 @@ def _found_id(path: Path) -> str:
 
 def _new_id(path: Path, store: Path) -> str:
     """Give a store its id, unless another process has done so meanwhile; the id that it has."""
+    try:
+        _link_unnamed(path, store)
+    except FileExistsError:
+        pass
+    except OSError:  # network file systems have no files without a name
+        _link_named(path, store)
+    return _id_in(path)
+
+
+def _link_unnamed(path: Path, store: Path) -> None:
+    """Make an id file of a file without a name, of which nothing is left where this process is killed."""
+    descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    try:
+        _write_id(descriptor, store)
+        # With a descriptor of a folder, even one that is not used, Python follows what is a link in /proc.
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _link_named(path: Path, store: Path) -> None:
+    """Make an id file of one beside it, which is whole before it gets that name."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        os.write(descriptor, f"{secrets.token_hex(16)}\n".encode())
-        share_open(descriptor, store)
-        try:
-            os.link(partial, path)
-        except FileExistsError:  # another process was faster
-            if not _id_in(path):  # it is damaged
-                partial.replace(path)
-        except OSError:  # the file system has no hard links
-            if not _found_id(path):
-                partial.replace(path)
+        _write_id(descriptor, store)
+        os.link(partial, path)
+    except FileExistsError:
+        pass
+    except OSError:  # the file system has no hard links
+        if _found_id(path):
+            return
+        partial.replace(path)
     finally:
         os.close(descriptor)
         partial.unlink(missing_ok=True)
-    return _id_in(path)
+
+
+def _write_id(descriptor: int, store: Path) -> None:
+    os.write(descriptor, f"{secrets.token_hex(16)}\n".encode())
+    os.fsync(descriptor)
+    share_open(descriptor, store)

@@ -457,13 +457,16 @@ class TestVanished:
             ResultsStore(tmp_path / "lane").check_writable(may_make=False)
 
     @pytest.mark.parametrize("number", [errno.EEXIST, errno.EPERM], ids=["made meanwhile", "no hard links"])
-    def test_its_id(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
-        def link(_source: Path, target: Path) -> None:
+    @pytest.mark.parametrize("unnamed", [True, False], ids=["without a name", "named"])
+    def test_its_id(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, unnamed: bool):
+        def link(_source: object, target: Path, **_: object) -> None:
             if number == errno.EEXIST:
                 target.write_text("of another process")
             raise OSError(number, os.strerror(number))
 
         monkeypatch.setattr(os, "link", link)
+        if not unnamed:
+            monkeypatch.setattr(os, "O_TMPFILE", 0)  # a folder cannot be opened so for writing
         store = ResultsStore(tmp_path / "store")
         store.check_writable()
         found = (store.path / ID).read_text()
