@@ -67,6 +67,23 @@ def records(file: DataFile, allocate: Allocate = fresh) -> Iterator[Any]:
     Raises:
         DatasetError: a checksum is wrong, or the file ends inside a record.
     """
+    for number, (payload, is_whole) in enumerate(framed(file, allocate)):
+        if not is_whole:
+            raise damaged(file.path, number)
+        yield payload
+
+
+def damaged(path: Path, number: int) -> DatasetError:
+    """The error for a record that is not what was written."""
+    return DatasetError(f"{path}: record {number}: its CRC is wrong: damaged")
+
+
+def framed(file: DataFile, allocate: Allocate = fresh) -> Iterator[tuple[Any, bool]]:
+    """The records of an open shard, and whether each is what was written; after one that is not the next one follows.
+
+    Raises:
+        DatasetError: the checksum of a length is wrong, or the file ends inside a record.
+    """
     path, end = file.path, file.size
     number = place = 0
     head = file.peek(_HEADER.size, 0)
@@ -77,9 +94,7 @@ def records(file: DataFile, allocate: Allocate = fresh) -> Iterator[Any]:
         wanted = min(length + _CRC.size + _HEADER.size, end - place)
         content = file.read_at(place, allocate("record", wanted)[:wanted])
         payload, rest = content[:length], content[length:].tobytes()
-        if masked_crc(payload) != _CRC.unpack_from(rest)[0]:
-            raise DatasetError(f"{path}: record {number}: its CRC is wrong: damaged")
-        yield payload
+        yield payload, masked_crc(payload) == _CRC.unpack_from(rest)[0]
         number, place, head = number + 1, place + length + _CRC.size, rest[_CRC.size :]
 
 

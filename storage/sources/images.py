@@ -100,22 +100,29 @@ def open_images(paths: list[Path], request: Request) -> Source:
     labels = Labels(classes, has_cls, request.options.label_field)
     looked_at = ((file.name, file.contents(), str(file.path)) for file in files if file.beside)
     labels = settled(labels, looked_at, request.skips is not None)
-    is_nested, problems = bool(classes.numbers), Problems()
-    if request.skips is None:
-        for file in files:
-            if not _is_image_file(file.path):
-                problems.add(_other_sort(file.path))
-    if labels.origin == FOLDER and is_nested:
-        for error in _empty_classes(request.path, files):
-            problems.add(error)
-    problems.tell()
-    if labels.origin == FOLDER and is_nested:
-        _refuse_no_classes(request.path, files, classes)
+    _refuse_left_out(files, labels, request)
     if labels.origin == FOLDER:
+        _refuse_no_classes(request.path, files, classes)
         refuse_unread(request.path, unread, labels)
     keys = Keys("file")
     makers = (partial(_file_sample, file, labels, keys) for file in files)
     return Source(len(files), total_size(file.path for file in files), whole(makers, request.skips))
+
+
+def _refuse_left_out(files: list[_File], labels: Labels, request: Request) -> None:
+    """Refuse images that no reader reads, unless they may be skipped, and class folders without images.
+
+    Raises:
+        DatasetError: which ones.
+    """
+    problems = Problems()
+    for file in files if request.skips is None else ():
+        if not _is_image_file(file.path):
+            problems.add(_other_sort(file.path))
+    if labels.origin == FOLDER and labels.folders.numbers:
+        for error in _empty_classes(request.path, files):
+            problems.add(error)
+    problems.tell()
 
 
 def _with_beside(paths: list[Path], root: Path) -> tuple[list[_File], list[str]]:

@@ -13,7 +13,7 @@ from benchsuite.storage.dataset.sample import Sample
 from benchsuite.storage.dataset.token_samples import kept_params, mlm_bytes
 from benchsuite.storage.errors import DatasetError, told
 from benchsuite.storage.formats.tf_example import IMAGE, LABEL, Feature, bytes_of, features_of, integers_of, volume_of
-from benchsuite.storage.formats.tfrecord import count_records, records
+from benchsuite.storage.formats.tfrecord import count_records, damaged, framed
 from benchsuite.storage.sources.images import image_sample
 from benchsuite.storage.sources.sequences import mlm_sample
 from benchsuite.storage.sources.source import Keys, Request, Source, nothing, sample_key, total_size, whole
@@ -57,8 +57,10 @@ def _open(paths: list[Path], request: Request, make: Make) -> Source:
 def _samples(paths: list[Path], request: Request, make: Make) -> Iterator[Sample]:
     keys = Keys("record")
 
-    def sample(payload: Any, number: int, row: int, path: Path) -> Sample:
+    def sample(payload: Any, is_whole: bool, number: int, row: int, path: Path) -> Sample:
         where = f"{path}: record {number}"
+        if not is_whole:
+            raise damaged(path, number)
         found = features_of(payload, where)
         return make(keys.take(sample_key(_key(found, where)) or f"{row:08d}", where), found, where, path)
 
@@ -74,13 +76,13 @@ def _key(found: Features, where: str) -> str:
     return ""
 
 
-def _records(paths: list[Path]) -> Iterator[tuple[Any, int, int, Path]]:
-    """The records of all files: content, number in its file and in all, file."""
+def _records(paths: list[Path]) -> Iterator[tuple[Any, bool, int, int, Path]]:
+    """The records of all files: content, whether it is whole, number in its file and in all, file."""
     row = 0
     for path in paths:
         with LocalFile(path) as file:
-            for number, payload in enumerate(records(file)):
-                yield payload, number, row, path
+            for number, (payload, is_whole) in enumerate(framed(file)):
+                yield payload, is_whole, number, row, path
                 row += 1
 
 

@@ -1,6 +1,7 @@
 """What is no path of this machine is refused wherever a verb takes one, before anything is made."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -125,6 +126,12 @@ def test_a_root_of_any_name_is_taken_as_it_stands(run_cli: Any, tmp_path: Path, 
     file = filled(("{sweep}",), tmp_path, tmp_path / "store")[0]
     code, _, err = run_cli("sweep", file, "--dry-run", "-o", f"data.root={root}", "-o", "data.format=files")
     assert "no such folder" not in err and code == 0, err
+
+
+def test_a_command_to_be_typed_again_is_quoted(run_cli: Any, tmp_path: Path):
+    folder = tmp_path / "it's mine"
+    code, _, err = run_cli("nightly", "init", folder)
+    assert code == 0 and f"next: cd {quote(str(folder))} && benchsuite nightly run\n" in err
 
 
 def test_a_sites_file_that_no_file_can_be_is_one_line(run_cli: Any, monkeypatch: pytest.MonkeyPatch):

@@ -13,9 +13,10 @@ from benchsuite.storage.dataset.problems import Damage
 from benchsuite.storage.dataset.verify import verify_dataset
 from benchsuite.storage.sources import ReadOptions, open_source
 from benchsuite.storage.sources.skips import MaxErrors, max_errors
-from tests.storage.samples import VOLUME_PARAMS, jpeg
+from tests.storage.samples import VOLUME_PARAMS, flip, jpeg
 from tests.storage.sources.made import tar
 from tests.storage.sources.test_sequences import pair
+from tests.storage.sources.test_tables import record, tfrecord
 
 
 def skipping(source: Path, most: str, form: str = "files") -> list[str]:
@@ -135,6 +136,13 @@ def test_samples_of_an_hdf5_file_and_windows_of_a_stream(tmp_path: Path) -> None
     path = pair(tmp_path / "text", np.array([1, 2, 3, 99, 5, 6, 7, 8, 9]))
     opened = open_source(path, "tokens", {"seq_len": 2, "vocab_size": 50}, ReadOptions(max_errors=max_errors("50%")))
     assert [sample.key for sample in opened.samples] == ["00000000", "00000002", "00000003"]
+
+
+def test_records_whose_checksum_is_wrong(tmp_path: Path) -> None:
+    source = tfrecord(tmp_path / "a.tfrecords", [record(jpeg(number), number) for number in range(4)])
+    content = source.read_bytes()
+    flip(source, content.index(jpeg(2)) + 100)
+    assert skipping(source, "1") == [f"{source}: record 2: its CRC is wrong: damaged"]
 
 
 def test_a_dataset_has_all_or_none(tmp_path: Path) -> None:
