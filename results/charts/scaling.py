@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
-
 from benchsuite.results.charts.chart import (
     Chart,
     Numbered,
@@ -25,7 +23,7 @@ from benchsuite.results.charts.chart import (
 )
 from benchsuite.results.render.tables import Row
 from benchsuite.results.report import scaling as words
-from benchsuite.results.scaling.series import KINDS, ScalingPoint, Series, find_series
+from benchsuite.results.scaling.series import KINDS, ScalingPoint, Series, series_among
 
 Place = Mapping[tuple[str, str], int]
 """The number of a point by its session and id."""
@@ -36,7 +34,7 @@ NOTE = "P(N) / (P(N0) N / N0), P the median of samples/s. Bars: 95 % interval fr
 
 def efficiencies(trials: Sequence[Row], points: Sequence[Numbered]) -> list[Chart]:
     """A chart of each kind of scaling that has a series with an efficiency besides its baseline's."""
-    found = find_series(pd.DataFrame(list(trials)), mix_environments=True) if trials else []
+    found = series_among(trials, mix_environments=True)
     place = places(points)
     judged = [one for one in found if sum(point.efficiency is not None for point in one.points) > 1]
     return [chart for kind in KINDS for chart in _chart(kind, [one for one in judged if one.kind == kind], place)]

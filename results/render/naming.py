@@ -109,8 +109,8 @@ def parallelism_of(row: Row) -> str:
 
 def mode_of(row: Row) -> str:
     """The parallelism of a row in a series over ranks: as `parallelism_of`, with `dp` for the degree that follows."""
-    known = _degrees_of(row)
-    if isinstance(row.get(PARALLELISM), str) or not known:
+    known = {} if isinstance(row.get(PARALLELISM), str) else _degrees_of(row)
+    if not known:
         return parallelism_of(row)
     own = degrees({name: value for name, value in known.items() if name != "dp"})
     return "dp" if own == "none" else f"dp {own}"
@@ -118,5 +118,5 @@ def mode_of(row: Row) -> str:
 
 def _degrees_of(row: Row) -> dict[str, Any]:
     prefix = f"{PARALLELISM}."
-    given = {key.removeprefix(prefix): value for key, value in row.items() if key.startswith(prefix)}
+    given = {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
     return {name: whole(value) for name, value in given.items() if not is_missing(value)}

@@ -1,14 +1,15 @@
 """Strong and weak scaling: series of points that differ only in ranks, and their efficiencies."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import groupby
 from statistics import median
 from typing import Any, Literal
 
 import pandas as pd
 
-from benchsuite.results.compare.environments import allocation_of, differences, facts_of
+from benchsuite.results.compare.environments import JOB_IDS, allocation_of, differences, facts_of
 from benchsuite.results.compare.nights import DISTRUSTED
 from benchsuite.results.render.tables import is_missing, rows
 from benchsuite.results.scaling.efficiency import UNBOUNDED, Bounds, Rates, bounds, efficiency, losses, pooled
@@ -61,12 +62,13 @@ class ScalingPoint:
     left_out: int = 0
     """Repeats that do not count as a caveat forbids trust, while others are trustworthy."""
 
-    @property
+    @cached_property
     def rates(self) -> Rates:
         """Samples per second of the repeats, by allocation."""
         found: dict[str | None, list[float]] = {}
         for trial in self.trials:
-            found.setdefault(allocation_of(facts_of(trial)), []).append(float(trial["samples_per_s"]))
+            job = allocation_of({name: trial.get(f"env.{name}") for name in JOB_IDS})
+            found.setdefault(job, []).append(float(trial["samples_per_s"]))
         return found
 
 
@@ -88,7 +90,7 @@ class Series:
     differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Facts that may differ, such as the commit or a mount, and do, with their values."""
 
-    @property
+    @cached_property
     def rates(self) -> dict[int, list[float]]:
         """Samples per second of each repeat, by number of ranks."""
         return {point.ranks: pooled(point.rates) for point in self.points if point.trials}
@@ -127,8 +129,13 @@ def find_series(trials: pd.DataFrame, mix_environments: bool = False) -> list[Se
     Raises:
         StoreError: unlike environments within a series, and `mix_environments` is not set.
     """
+    return series_among(rows(trials), mix_environments)
+
+
+def series_among(trials: Iterable[Row], mix_environments: bool = False) -> list[Series]:
+    """As `find_series`, among rows of trials."""
     alike: dict[object, list[Row]] = {}
-    for row in rows(trials):
+    for row in trials:
         if batches(row) is not None:
             alike.setdefault(shared_settings(row), []).append(row)
     found = [candidate for kind in KINDS for group in alike.values() for candidate in _of_kind(kind, group)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ class Point:
     au: float | None = None
     """Accelerator utilization as measured, against the rate without input."""
 
-    @property
+    @cached_property
     def middle_s(self) -> float:
         """Seconds at the median rate, which `scaling` prints too; of an even number of repeats, not the median step."""
         return float(1 / np.median(1 / np.array(self.step_s)))
