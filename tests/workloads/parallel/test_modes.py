@@ -42,6 +42,8 @@ def test_losses_and_gradients_in_bf16_are_those_of_one_process(jobs: Jobs, asked
     check(jobs, asked, "bf16")
     found = jobs.finding(asked.world_size, "bf16", asked.name)
     assert found["loss_difference"] <= 1e-3 and found["distance"] <= 0.02, found
+    if asked.mode in ("ddp", "zero1", "zero2", "fsdp", "hsdp", "pp"):  # nothing is added up in another order
+        assert found["loss_difference"] <= 1e-6, found
 
 
 @pytest.mark.engines
