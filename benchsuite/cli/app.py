@@ -1,5 +1,6 @@
 """The verbs' names; each verb's module is imported when it is used, so that help is there at once."""
 
+import _thread
 import errno
 import os
 import signal
@@ -301,7 +302,20 @@ def run_command(arguments: list[str]) -> int:
         if not (mistakes := _users_mistakes(error)):
             raise
         return _fail(USAGE, *mistakes)
+    if result == INTERRUPTED and not _can_start_threads():  # OpenBLAS then sends SIGINT to its own process
+        from benchsuite.contract.errors import MORE_PROCESSES
+
+        return _fail(USAGE, MORE_PROCESSES)
     return result if isinstance(result, int) else OK
+
+
+def _can_start_threads() -> bool:
+    """Whether the limit of processes and threads lets one more start."""
+    try:
+        _thread.start_new_thread(int, ())
+    except RuntimeError:
+        return False
+    return True
 
 
 def _refuse_urls(arguments: list[str]) -> None:
@@ -326,7 +340,7 @@ def _refuse_urls(arguments: list[str]) -> None:
 
 def _users_mistakes(error: Exception) -> list[str]:
     """What the user can mend: errors of the packages that say so, and paths that nobody may use; nothing of a crash."""
-    from benchsuite.contract.errors import UserError, shown
+    from benchsuite.contract.errors import MORE_PROCESSES, UserError, lacks_processes, shown
     from benchsuite.contract.packages import remedy
     from benchsuite.results.store.store import StoreError
     from benchsuite.storage.dataset.manifest import DatasetError
@@ -336,6 +350,8 @@ def _users_mistakes(error: Exception) -> list[str]:
         return [f"{shown(os.fspath(error.filename))}: {error.strerror}"]
     if isinstance(error, UserError):
         return [*map(str, error.args)]
+    if isinstance(error, OSError | RuntimeError) and lacks_processes(str(error)):
+        return [MORE_PROCESSES]
     if isinstance(error, ModuleNotFoundError) and (helps := remedy(error.name or "")):
         return [f"this needs {error.name}, which is not installed: {helps}"]
     return [str(error)] if isinstance(error, StoreError | DatasetError | WorkloadError) else []

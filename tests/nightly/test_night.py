@@ -147,9 +147,7 @@ class TestNights:
             assert all(value == pytest.approx(0.005, rel=0.5) for value in values[:1]), commit
             assert [value != value for value in values[2:]] == [first] * 2, "not measured before, which is no failure"
 
-    def test_the_night_has_the_date_of_its_session_and_the_time_at_which_it_began(
-        self, site: Site, nights: list[Any]
-    ) -> None:
+    def test_the_night_has_the_date_of_its_session(self, site: Site, nights: list[Any]) -> None:
         records = [r for r in ResultsStore(site.folder / ".asv/store").trials() if r.session == "2026-11-03"]
         began = min(record.started_at for record in records)
         assert site.git("log", "-1", "--format=%ad", "--date=format:%Y-%m-%dT%H:%M") == f"2026-11-03T{began[11:16]}"
