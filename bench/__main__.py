@@ -74,6 +74,8 @@ MAX_COMPACT_S = 120.0
 MAX_COMPACT_BYTES = 2e9
 MAX_QUERY_S = 1.0
 MAX_FRAME_S = 2.0
+MAX_PRINT_S = {"table": 3.0, "csv": 3.0, "html": 8.0}
+MAX_PRINT_BYTES = 400e6
 MAX_REPORT_BYTES, MAX_OPEN_S = 6e6, 2.0
 MAX_PUBLISH_S = 120.0
 MAX_PLAN_S, MAX_PLAN_BYTES = 10.0, 1e9
@@ -200,6 +202,13 @@ def print_report(folder: Path) -> None:
     print(goal(found.num_bytes <= MAX_REPORT_BYTES, f"<= {MAX_REPORT_BYTES / 1e6:.0f} MB"))
     print(f"    opened and drawn: {spread(found.open_s)}")
     print(goal(float(np.median(found.open_s)) <= MAX_OPEN_S, f"<= {MAX_OPEN_S} s"))
+    print(f"    of {report.RECORDS:,} records of {report.POINTS:,} points")
+    for name, one in report.printed(folder).items():
+        most_s = MAX_PRINT_S[name]
+        print(f"    {name}: {one.seconds:.1f} s, {one.peak_bytes / 1e6:.0f} MB")
+        print(goal(one.seconds <= most_s, f"<= {most_s:.0f} s"))
+        if name != "html":
+            print(goal(one.peak_bytes <= MAX_PRINT_BYTES, f"<= {MAX_PRINT_BYTES / 1e6:.0f} MB"))
 
 
 def print_startup(folder: Path) -> None:

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchsuite.contract.errors import MORE_PROCESSES, lacks_processes
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import RankSamples, read_progress
 from benchsuite.results.store.record import Status
@@ -32,9 +33,17 @@ def failure(outcome: Outcome, results: list[RankSamples | None], folder: Path) -
     if not is_folder(folder):
         return "failed", "its work folder was removed while it ran, as where a store is purged"
     if outcome.launcher_error is not None:
-        return "failed", outcome.launcher_error
+        told = f": {MORE_PROCESSES}" if lacks_processes(outcome.launcher_error) else ""
+        return "failed", f"{outcome.launcher_error}{told}"
     if outcome.timed_out:
         return "timeout", f"killed at its time limit {where}{hung(folder, range(len(results)), len(results))}"
+    status, reason = _of_ranks(outcome, results, folder, where)
+    said = [reason, *(_last_words(folder / f"rank-{ended.rank}.log") for ended in outcome.exits)]
+    return status, f"{reason}: {MORE_PROCESSES}" if any(map(lacks_processes, said)) else reason
+
+
+def _of_ranks(outcome: Outcome, results: list[RankSamples | None], folder: Path, where: str) -> tuple[Status, str]:
+    """The most telling cause of all ranks."""
     causes: list[tuple[int, str]] = []
     for ended in outcome.exits:
         result = results[ended.rank]

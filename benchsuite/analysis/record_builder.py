@@ -33,6 +33,9 @@ from benchsuite.results.store.record import CANNOT_TELL, RECORDS, VERDICT, Kind,
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
+CLOCK_SET_S = 10.0
+"""How far the clock of the day may fall behind the monotonic one: gathering facts comes before it is first read."""
+
 
 @dataclass(frozen=True)
 class Measuring:
@@ -57,6 +60,8 @@ class Measuring:
     def record(self, status: Status, details: Sequence[str] = (), **fields: Any) -> Record:
         """Return a record of it; `details` are its caveats: a name, a colon, the arithmetic."""
         point = self.point_id or digest({"kind": self.kind, "spec": self.spec})
+        finished_at, wall_s = now(), time.perf_counter() - self.started_s
+        details = [*details, *details_of(_clock_caveats(self.started_at, finished_at, wall_s))]
         return RECORDS[self.kind](
             kind=self.kind,
             record_id=uuid.uuid4().hex,
@@ -71,12 +76,22 @@ class Measuring:
             caveat_details=list(details),
             label=self.label,
             started_at=self.started_at,
-            finished_at=max(now(), _just_after(self.after)),
-            wall_s=time.perf_counter() - self.started_s,
+            finished_at=max(finished_at, _just_after(self.after)),
+            wall_s=wall_s,
             spec=dict(self.spec),
             env=self.env,
             **fields,
         )
+
+
+def _clock_caveats(started_at: str, finished_at: str, wall_s: float) -> list[Finding]:
+    """Say where this host's clock of the day fell behind its monotonic one: what is told in order of time is not."""
+    passed_s = (datetime.fromisoformat(finished_at) - datetime.fromisoformat(started_at)).total_seconds()
+    back_s = wall_s - passed_s
+    if passed_s >= 0 and back_s < CLOCK_SET_S:
+        return []
+    said = f"the clock went back by about {back_s:.0f} s in {wall_s:.0f} s"
+    return [("clock_set_back", f"{said}: the times of this record, and its order among others, may be wrong")]
 
 
 def details_of(found: Iterable[Finding]) -> list[str]:

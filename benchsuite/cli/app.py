@@ -1,5 +1,6 @@
 """The verbs' names; each verb's module is imported when it is used, so that help is there at once."""
 
+import _thread
 import errno
 import os
 import signal
@@ -307,6 +308,10 @@ def run_command(arguments: list[str]) -> int:
         return _fail(_code_of(error), *mistakes)
     finally:
         _tell_left_out()
+    if result == INTERRUPTED and not _can_start_threads():  # OpenBLAS then sends SIGINT to its own process
+        from benchsuite.contract.errors import MORE_PROCESSES
+
+        return _fail(USAGE, MORE_PROCESSES)
     return result if isinstance(result, int) else OK
 
 
@@ -324,6 +329,15 @@ def _code_of(error: Exception) -> int:
     from benchsuite.results.store.store import StoreVanished
 
     return REQUEUE if isinstance(error, StoreVanished) else USAGE
+
+
+def _can_start_threads() -> bool:
+    """Whether the limit of processes and threads lets one more start."""
+    try:
+        _thread.start_new_thread(int, ())
+    except RuntimeError:
+        return False
+    return True
 
 
 def _refuse_urls(arguments: list[str]) -> None:
@@ -374,7 +388,7 @@ def _folder() -> str:
 
 def _users_mistakes(error: Exception) -> list[str]:
     """What the user can mend: errors of the packages that say so, and paths that nobody may use; nothing of a crash."""
-    from benchsuite.contract.errors import UserError, shown
+    from benchsuite.contract.errors import MORE_PROCESSES, UserError, lacks_processes, shown
     from benchsuite.contract.packages import remedy
     from benchsuite.results.store.store import StoreError, StoreVanished
     from benchsuite.storage.dataset.manifest import DatasetError
@@ -386,6 +400,8 @@ def _users_mistakes(error: Exception) -> list[str]:
         return [*map(str, error.args)]
     if isinstance(error, StoreVanished):
         return [f"{error}; the same command goes on once it is back"]
+    if isinstance(error, OSError | RuntimeError) and lacks_processes(str(error)):
+        return [MORE_PROCESSES]
     if isinstance(error, ModuleNotFoundError) and (helps := remedy(error.name or "")):
         return [f"this needs {error.name}, which is not installed: {helps}"]
     return [str(error)] if isinstance(error, StoreError | DatasetError | WorkloadError) else []

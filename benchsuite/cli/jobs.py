@@ -116,7 +116,7 @@ nightly_app = typer.Typer(help="Nights of a site.", **GROUP)
 @nightly_app.command("init")
 def nightly_init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
-    sweep: Annotated[Path | None, typer.Option("--sweep", help="The first sweep; default: a small one.")] = None,
+    sweep: Annotated[Path | None, typer.Option("--sweep", help="A first sweep: a file, or a built-in name.")] = None,
     hours: Annotated[
         float | None,
         typer.Option("--hours", min=0, help="Cut the sweep to what fits, by history or by one trial that is run now."),
@@ -127,6 +127,7 @@ def nightly_init(
     from benchsuite.nightly import init
 
     if sweep is not None:
+        sweep = bundled(sweep)
         expand.load_sweep(sweep, [])
     for line in init.make(folder, sweep, init.Size(hours, nodes)):
         echo(line, err=True)

@@ -14,6 +14,19 @@ MAX_TOLD, MAX_SHOWN, MAX_REPEATS = 30, 100, 1000
 NOTHING: Mapping[Any, Any] = {}
 
 
+TOO_FEW_PROCESSES = ("can't start new thread", "Resource temporarily unavailable", "pthread_create failed")
+"""What Python, fork and libraries of threads say where no more processes or threads may start."""
+MORE_PROCESSES = (
+    "no more processes or threads may start here: raise `ulimit -u` (in a container the limit of pids), or use fewer "
+    "ranks, workers and threads"
+)
+
+
+def lacks_processes(text: str) -> bool:
+    """Whether an error says that no more processes or threads may start."""
+    return any(words in text for words in TOO_FEW_PROCESSES)
+
+
 class UserError(ValueError):
     """What its user can mend: a mistake, or several; each printed as one `error: ...` line, exit code 2."""
 

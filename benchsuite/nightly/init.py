@@ -1,6 +1,7 @@
 """`benchsuite nightly init DIR`: a results repository for a site."""
 
 import json
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -85,12 +86,19 @@ def make(folder: Path, sweep: Path | None, size: Size = Size()) -> list[str]:
 
 
 def _write(folder: Path, sweep: Path | None, size: Size) -> None:
-    command = f"{sys.executable} -m benchsuite"
-    words = {"folder": folder, "name": folder.name, "benchsuite": command, "python": sys.executable}
+    command = f"{shlex.quote(sys.executable)} -m benchsuite"
+    words = {
+        "folder": folder,
+        "quoted": shlex.quote(str(folder)),
+        "name": folder.name,
+        "benchsuite": command,
+        "python": sys.executable,
+    }
     words |= {"nodes": size.nodes, "time": size.limit}
     with as_file(files("benchsuite.nightly") / "template") as site:
         shutil.copytree(site / "benchmarks", folder / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "sweeps").mkdir()
+        (folder / ".asv").mkdir()  # logs of jobs lie there, from the first night on
         first = folder / "sweeps" / (sweep.name if sweep else "nightly.yaml")
         shutil.copyfile(sweep or site / "sweeps" / "nightly.yaml", first)
         if sweep is None and size.nodes > 1:  # over nodes its ranks follow from those

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +100,17 @@ def _commit(nightly: Nightly, session: str) -> str:
     began = min(trial.started_at for trial in trials)
     git(nightly.folder, "add", "-A")
     message = f"night {session}: {len(trials)} trials by benchsuite {VERSION}"
-    git(nightly.folder, "commit", "-q", "--allow-empty", "-m", message, moment=began)
+    git(nightly.folder, "commit", "-q", "--allow-empty", "-m", message, moment=_moment(session, began))
     return git(nightly.folder, "rev-parse", "HEAD")
+
+
+def _moment(session: str, began: str) -> str:
+    """When a night was, which is asv's date of it: the day that its session names, at the time at which it began."""
+    try:
+        day = date.fromisoformat(session)
+    except ValueError:
+        return began
+    return datetime.combine(day, datetime.fromisoformat(began).timetz()).isoformat()
 
 
 def facts(trials: Sequence[TrialRecord]) -> dict[str, Any]:

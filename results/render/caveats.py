@@ -52,6 +52,10 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "Ranks times threads_per_rank are more than the cores.",
         "Fewer ranks or threads",
     ),
+    "clock_set_back": (
+        "The clock of the day was set back while it ran: the record's times, and its place among others, may be wrong.",
+        "A clock that NTP keeps; measure again",
+    ),
     "foreign_load": (
         "Other processes used the cores.",
         "An idle machine",

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch._utils import ExceptionWrapper
 
-from benchsuite.analysis.failure import hanging_at, is_peer_failure, last_line, signal_name
+from benchsuite.analysis.failure import failure, hanging_at, is_peer_failure, last_line, signal_name
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.failed_rank import failed_result, is_out_of_memory, reason_of
+from benchsuite.contract.outcome import Outcome, RankExit
 from benchsuite.storage.dataset.manifest import DatasetError
 from benchsuite.trial.feed import TrialError
 
@@ -185,3 +186,11 @@ def test_hanging_at_nowhere(tmp_path: Path, text: str):
 def test_reasons_are_one_line():
     errors: list[Any] = [RuntimeError("a\nb"), ValueError("x\r\ny"), DatasetError("p\nq")]
     assert all(len(reason_of(error).splitlines()) == 1 for error in errors)
+
+
+def test_a_rank_that_cannot_start_threads_names_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "rank-0.log").write_text("OpenBLAS blas_thread_init: pthread_create failed for thread 1\nend\n")
+    ended = Outcome(exits=[RankExit(0, 1, None)], timed_out=False, out_of_memory=False)
+    status, reason = failure(ended, [None], tmp_path)
+    assert status == "failed" and reason.startswith("rank 0, before it started: exit status 1: end: no more processes")
+    assert "raise `ulimit -u`" in reason

@@ -3,7 +3,9 @@
 import multiprocessing
 import os
 import signal
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +300,23 @@ def test_the_folder_of_a_killed_attempt_is_removed_and_none_else(tmp_path: Path)
 def test_how_many_ranks_read_a_sample(parallelism: Any, cache: str, readers: int):
     spec = made_spec(workload="bert", world_size=4, parallelism=parallelism, data={"cache": cache})
     assert _setting(made_attempt(spec)).readers_of_a_sample == readers
+
+
+@pytest.mark.parametrize(
+    ("later_s", "wall_s", "said"),
+    [
+        (0.0, 0.0, None),
+        (60.0, 60.0, None),
+        (60.0, 65.0, None),
+        (3600.0, 60.0, None),
+        (-3540.0, 60.0, "the clock went back by about 3600 s in 60 s"),
+        (40.0, 60.0, "the clock went back by about 20 s in 60 s"),
+        (-1.0, 2.0, "the clock went back by about 3 s in 2 s"),
+    ],
+)
+def test_a_clock_that_is_set_back_is_a_caveat(later_s: float, wall_s: float, said: str | None) -> None:
+    began = datetime.now(UTC) - timedelta(seconds=later_s)
+    started_s = time.perf_counter() - wall_s
+    record = made_attempt(started_at=began.isoformat(timespec="microseconds"), started_s=started_s).record("ok")
+    assert record.caveats == ([] if said is None else ["clock_set_back"])
+    assert said is None or said in record.caveat_details[0]

@@ -1,19 +1,24 @@
 """The command line: help, exit codes, one-line errors, and what each verb prints."""
 
 import csv
+import errno
 import io
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
 import benchsuite
 from benchsuite import storage, workloads
+from benchsuite.cli import app
+from benchsuite.contract.exit_codes import INTERRUPTED, USAGE
 from benchsuite.contract.version import VERSION
 from benchsuite.host.doctor import untested
 from benchsuite.host.machine import Machine
@@ -426,3 +431,27 @@ class TestSeveralGpus:
     def test_what_this_machine_has_passed_is_marked_nowhere(self, run_cli: Run, tmp_path: Path):
         keep(Accepted(VERSION, ("NVIDIA H100",), "2026-12-01", tuple(untested())))
         assert "untested" not in run_cli("list")[1] + run_cli("doctor", tmp_path)[1]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("can't start new thread"), BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))],
+)
+def test_too_few_processes_are_one_line_that_names_the_limit(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stub in place of a limit, which root does not have."""
+    told: list[str] = []
+    monkeypatch.setattr(app, "app", Mock(side_effect=error))
+    monkeypatch.setattr(app, "echo", lambda *lines, **_: told.extend(lines))
+    assert app.run_command(["report"]) == USAGE
+    assert len(told) == 1 and "raise `ulimit -u`" in told[0]
+
+
+def test_what_openblas_does_without_threads_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sends SIGINT to its own process, which typer makes exit code 130."""
+    told: list[str] = []
+    monkeypatch.setattr(app, "app", Mock(return_value=INTERRUPTED))
+    monkeypatch.setattr(app, "echo", lambda *lines, **_: told.extend(lines))
+    assert app.run_command(["report"]) == INTERRUPTED and not told
+    monkeypatch.setattr(app._thread, "start_new_thread", Mock(side_effect=RuntimeError("can't start new thread")))
+    assert app.run_command(["report"]) == USAGE
+    assert "raise `ulimit -u`" in told[0]

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchsuite.cli.report import sessions_of
+from benchsuite.results.store import segments
+from benchsuite.results.store.segments import Passed, Stored, parsed
 from benchsuite.results.store.store import ResultsStore
 from tests.results.made import made_record
 
@@ -45,6 +47,21 @@ def test_one_session_has_its_own_trials_and_all_probes(nights: ResultsStore) -> 
 
 
 class TestReport:
+    @pytest.mark.parametrize("how", [(), ("--format", "csv"), ("--session", "latest"), ("--html", "out.html")])
+    def test_a_report_reads_each_record_once(
+        self, run_cli: Run, nights: ResultsStore, how: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        lines: list[int] = []
+
+        def noted(segment: str, offset: int, line: bytes) -> Stored | Passed:
+            lines.append(offset)
+            return parsed(segment, offset, line)
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(segments, "parsed", noted)
+        code, _, err = run_cli("report", "--store", nights.path, *how)
+        assert (code, len(lines)) == (0, len(NIGHTS) + 1), err
+
     def test_all_are_shown_and_said(self, run_cli: Run, nights: ResultsStore) -> None:
         code, out, err = run_cli("report", "--store", nights.path)
         assert code == 0 and all(f"(session {name})" in out for name in NIGHTS)

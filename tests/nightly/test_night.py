@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from benchsuite.cli.data import asked, generate
+from benchsuite.cli.jobs import nightly_init
 from benchsuite.contract.errors import UserError
 from benchsuite.nightly import init, night, pages
 from benchsuite.results.store.store import ResultsStore
@@ -105,10 +107,9 @@ class TestInit:
         assert subprocess.run(["sh", "-n", "-c", job[11:]], check=False).returncode == 0
 
     def test_cron_mails_a_night_that_failed(self, tmp_path: Path, site: Site) -> None:
-        """And nothing of one that was quiet."""
+        """And nothing of one that was quiet; .asv, which git ignores, is made where a clone lacks it."""
         (job,) = [line for line in (site.folder / "crontab").read_text().splitlines() if not line.startswith("#")]
         tool = f"{sys.executable} -m benchsuite"
-        (tmp_path / ".asv").mkdir()
         for code in (0, 10):
             line = (
                 job[11:]
@@ -117,6 +118,11 @@ class TestInit:
             )
             said = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False).stdout
             assert said == ("" if code == 0 else "nightly run: exit code 10\nno\nno\n")
+
+    def test_its_sweep_may_be_a_built_in_one_by_name(self, tmp_path: Path) -> None:
+        nightly_init(tmp_path / "a b", Path("weak-scaling"))
+        assert (tmp_path / "a b" / "sweeps" / "weak-scaling.yaml").is_file() and (tmp_path / "a b" / ".asv").is_dir()
+        assert f"cd '{tmp_path / 'a b'}' && " in (tmp_path / "a b" / "crontab").read_text()
 
     def test_a_folder_with_something_in_it_is_left_alone(self, tmp_path: Path) -> None:
         (tmp_path / "mine").write_text("")
@@ -141,10 +147,14 @@ class TestNights:
             assert all(value == pytest.approx(0.005, rel=0.5) for value in values[:1]), commit
             assert [value != value for value in values[2:]] == [first] * 2, "not measured before, which is no failure"
 
-    def test_the_night_is_when_it_began(self, site: Site, nights: list[Any]) -> None:
+    def test_the_night_has_the_date_of_its_session(self, site: Site, nights: list[Any]) -> None:
         records = [r for r in ResultsStore(site.folder / ".asv/store").trials() if r.session == "2026-11-03"]
         began = min(record.started_at for record in records)
-        assert site.git("log", "-1", "--format=%ad", "--date=format:%Y-%m-%dT%H:%M") == began[:16]
+        assert site.git("log", "-1", "--format=%ad", "--date=format:%Y-%m-%dT%H:%M") == f"2026-11-03T{began[11:16]}"
+        dates = [json.loads(path.read_text())["date"] for path in site.folder.glob(".asv/results/*/*-benchsuite.json")]
+        days = sorted(f"{datetime.fromtimestamp(moment / 1000, UTC):%Y-%m-%d}" for moment in dates)
+        assert days == ["2026-11-01", "2026-11-02", "2026-11-03"]
+        assert night._moment("after-repair", began) == began
 
     def test_facts_are_of_the_night(self, site: Site, nights: list[Any]) -> None:
         told = json.loads((site.folder / "night.json").read_text())

@@ -4,9 +4,13 @@ import csv
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 
+from benchsuite.results.store import query
+from benchsuite.results.store.snapshot import snapshot
 from benchsuite.results.store.store import ResultsStore, StoreError
 from tests.results.made import made_record
 
@@ -122,3 +126,32 @@ def test_columns_from_the_command_line(store: ResultsStore, run_cli: Callable[..
 
 def listed(run_cli: Callable[..., tuple[int, str, str]], store: ResultsStore) -> list[str]:
     return run_cli("results", "query", "--columns", "--store", store.path)[1].splitlines()
+
+
+def test_a_frame_without_parts_is_what_a_query_would_give(tmp_path: Path) -> None:
+    """Later attempts, kinds, sessions, gaps, lists, and values of several types."""
+    store = ResultsStore(tmp_path)
+    specs: tuple[dict[str, Any], ...] = (
+        {"data": {"root": "/a"}},
+        {"batch_size": "auto"},
+        {"batch_size": 4, "x": [1, None]},
+    )
+    for number in range(12):
+        changes = {"trial_id": f"t{number % 5}", "session": f"s{number % 2}", "spec": specs[number % 3]}
+        figures = {"au": None if number % 2 else 0.5, "bottleneck": "compute" if number % 4 else None}
+        store.append(
+            made_record(11 - number, record_id=f"r{number}", figures=figures, caveats=["a"] * (number % 2), **changes)
+        )
+    store.append(made_record(20, kind="probe", trial_id="p", record_id="p"))
+    for kind, session in (("trial", None), ("trial", "s1"), ("probe", None)):
+        now = snapshot(store.path)
+        queried = query.opened(now, kind).frame(None, None, session)
+        pd.testing.assert_frame_equal(query.frame(now, kind, None, None, session), queried, check_dtype=False)
+    assert [*store.frame(columns=["trial_id", "session"])["trial_id"]] == [*store.frame()["trial_id"]]
+
+
+def test_a_frame_without_parts_needs_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ResultsStore(tmp_path)
+    store.append(made_record(0))
+    monkeypatch.setattr(query.duckdb, "connect", lambda *_: pytest.fail("the records are in memory already"))
+    assert len(store.frame()) == len(store.frame(by="point")) == 1
