@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -113,12 +114,18 @@ def _memory_problem(spec: TrialSpec, facts: Facts, variant: Variant, machine: Ma
     parameters, ranks = facts.parameters(variant), ranks_on_a_node(spec, machine)
     sharing = 1 if whole else spec.layout.weight_parts
     size = 2 if spec.precision == "pure_bf16" and not whole else 4
-    needed, memory = ranks * parameters / sharing * size, machine.memory_bytes or memory_bytes()[1]
+    needed, memory = ranks * parameters / sharing * size, machine.memory_bytes or _own_memory_bytes()
     if needed <= memory:
         return None
     shared = f" / {sharing} ranks that share them" if sharing > 1 else ""
     product = f"{counted(ranks, 'rank')} on a node x {parameters:,} parameters{shared} x {size} bytes"
     return f"model as built: {product} = {needed / 1e9:,.1f} GB > {memory / 1e9:,.1f} GB of the host's memory"
+
+
+@cache
+def _own_memory_bytes() -> int:
+    """Memory of this host, looked up once: plans have thousands of points."""
+    return memory_bytes()[1]
 
 
 def _float8_problem(spec: TrialSpec, machine: Machine) -> str | None:
