@@ -48,7 +48,7 @@ def labels_apart(points: Iterable[Row]) -> dict[str, str]:
     shared: dict[str, dict[str, Row]] = {}
     for row in points:
         shared.setdefault(str(row["label"]), {})[str(row["point_id"])] = row
-    found = {}
+    found: dict[str, str] = {}
     for label, rows in shared.items():
         if len(rows) == 1:
             found |= dict.fromkeys(rows, label)

@@ -3,7 +3,7 @@
 import difflib
 import re
 import resource
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -250,7 +250,7 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-def _columns(kind: Kind, parts: Sequence[dict[str, str]]) -> dict[str, str]:
+def _columns(kind: Kind, parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """What each column of the table holds: those of the contract first, then as first seen."""
     held: dict[str, set[str]] = {}
     always = contract(kind)
