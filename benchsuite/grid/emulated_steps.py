@@ -70,7 +70,7 @@ def problem(spec: TrialSpec) -> str | None:
     if layout.tp * layout.pp * layout.cp * layout.ep > 1 or layout.zero or layout.name == "data_parallel":
         return f"parallelism {layout.name} with device {device}: there is no model to spread; use none or ddp"
     for name, value in REAL_DEVICE_ONLY.items():
-        if getattr(spec, name) != value:
+        if getattr(spec, name) not in (value, None):  # None: it is not settled yet
             return f"{name} {getattr(spec, name)} with device {device}: there is no model that it could change"
     known = profile_of(device, spec.workload)
     if step_s(device, spec.workload) is None:

@@ -271,15 +271,15 @@ def test_a_point_for_every_node():
     [(1, 8, 2, "ce7798f6882a"), (2, 16, 2, "ff0c65f3ff6c"), (4, 32, 4, "2ca81d29da9b")],
 )
 def test_hsdp_has_a_replica_on_each_node_of_the_launcher(nodes: int, ranks: int, replicas: int, former_id: str):
-    """Devices are told. A point keeps its id where it has as many replicas as before, and is revised elsewhere."""
+    """Devices are told. A point is revised by it only where it has other replicas than before."""
     base = {"workload": "gpt_neox", "variant": "tiny", "device": "cuda", "batch_size": 2, "data": SYNTHETIC["data"]}
     base |= {"parallelism": "hsdp", "world_size": ranks}
     (point,) = plan(base, Machine(cores=64, cuda_devices=8, nodes=nodes)).points
     assert point.spec.layout.dp_replicate == replicas
     assert TrialSpec.model_validate_json(point.spec.model_dump_json()).layout == point.spec.layout, "as ranks see it"
     told = revision_fields(point.spec, None)
-    assert (point.point_id == former_id, told.get("former_match_id", former_id)) == (replicas == 2, former_id)
-    assert told.get("revision") == (None if replicas == 2 else "hsdp 2")
+    assert told["former_match_id"] == former_id
+    assert told["revision"] == ("fsdp 2" if replicas == 2 else "fsdp 2, hsdp 2")
 
 
 def test_hsdp_follows_the_ranks_that_the_scheduler_was_asked_for():
