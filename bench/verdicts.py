@@ -149,23 +149,21 @@ def _judged_by(record: TrialRecord, samples: Mapping[str, Any], point: Point) ->
     """Return a trial's samples and what else its verdict rests on, without names of this machine."""
     data = {name: record.env.get("data", {}).get(name) for name in ("file_system", "read_ahead_kb")}
     figures = record.figures.model_dump(mode="json", exclude_none=True)
-    spec = json.loads(json.dumps(record.spec).replace(str(point.spec.data.root), "/data"))
     return {
-        "spec": spec,
-        "manifest": point.manifest
-        and point.manifest.model_dump(mode="json", exclude={"files", "created"}) | {"files": [], "created": {}},
-        "env": {"cores": record.env["cores"], "nodes": record.env.get("nodes", []), "libraries": {}, "data": data},
+        "spec": record.spec,
+        "manifest": point.manifest and point.manifest.model_dump(mode="json") | {"created": {}},
+        "env": {name: record.env[name] for name in ("cores", "memory_bytes")} | {"libraries": {}, "data": data},
         "figures": figures,
         "ranks": samples["ranks"],
     }
 
 
-def keep(folder: Path, cause: Cause, said: Said) -> None:
-    """Write what a verdict rests on to a file of the cause's name."""
+def keep(folder: Path, root: Path, cause: Cause, said: Said) -> None:
+    """Write what a verdict rests on to a file of the cause's name, without the path of the data's root."""
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^a-z0-9.]+", "-", cause.name.lower())
     kept = json.dumps({"cause": cause.name, "expected": cause.expected, "said": said} | said.judged_by)
-    (folder / f"{name}.json.gz").write_bytes(gzip.compress(kept.encode(), mtime=0))
+    (folder / f"{name}.json.gz").write_bytes(gzip.compress(kept.replace(str(root), "/data").encode(), mtime=0))
 
 
 def spec_of(folder: Path, form: str = "files", device: str = "emulated:4ms", **data: Any) -> dict[str, Any]:
@@ -456,7 +454,7 @@ def report(root: Path) -> list[Judged]:
         try:
             judged = Judged(cause, cause.said())
             if isinstance(judged.said, Said) and "KEEP" in os.environ:
-                keep(Path(os.environ["KEEP"]), cause, judged.said)
+                keep(Path(os.environ["KEEP"]), root, cause, judged.said)
         except (CannotStart, CannotThrottle, RuntimeError, OSError) as error:
             judged = Judged(cause, None, str(error))
         found.append(judged)
