@@ -86,7 +86,6 @@ def counts_in_vain(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep
     return run_rank(spec, dataset, me, keep)
 
 
-@pytest.mark.smoke
 def test_memory_that_runs_out_when_the_steps_are_done_loses_no_trial(launcher: LocalLauncher, tmp_path: Path) -> None:
     base = {"workload": "gpt_neox", "variant": "nano", "parallelism": "ddp", "world_size": 2, "batch_size": 2}
     more = {"device": "cpu", "data": {"source": "synthetic"}, "measure": {"steps": 4, "timeout_s": 30}}
@@ -102,7 +101,6 @@ def test_memory_that_runs_out_when_the_steps_are_done_loses_no_trial(launcher: L
     assert said.startswith("not_counted: rank 1, when its steps were done: OutOfMemoryError: CUDA out of memory.")
 
 
-@pytest.mark.smoke
 def test_a_killed_rank_is_named(launcher: LocalLauncher, dataset_root: Path, tmp_path: Path) -> None:
     record = run_and_hurt(launcher, dataset_root, tmp_path, lambda: ranks(launcher)[1].kill())
     assert record.status == "failed"

@@ -20,13 +20,11 @@ EVERY = [asked for ranks in RANKS for asked in cases(ranks, "full")]
 pytestmark = pytest.mark.timeout(DEADLINE_S)  # the first test waits for the job of them all
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("asked", SMOKE, ids=lambda asked: asked.name)
 def test_each_mode_trains_as_one_process_does(jobs: Jobs, asked: Asked) -> None:
     check(jobs, asked, "smoke")
 
 
-@pytest.mark.smoke
 def test_no_mode_is_without_a_smoke() -> None:
     assert {asked.mode for asked in SMOKE} == {mode for mode in MODES if mode not in ONE_RANK}
 
