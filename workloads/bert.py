@@ -277,5 +277,4 @@ WORKLOAD = Workload(
     targets=targets,
     blocks=blocks,
     tensor_parallel=TensorParallel(_plan, bert_divisible),
-    parameters=BERT.parameters,
 )

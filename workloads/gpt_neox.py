@@ -165,5 +165,4 @@ WORKLOAD = Workload(
     pipeline=Pipeline(stages, criterion),
     context_parallel=ContextParallel(attentions, cut, gpt_neox_divisible),
     experts=experts,
-    parameters=GPT_NEOX.parameters,
 )

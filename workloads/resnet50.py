@@ -179,5 +179,4 @@ WORKLOAD = Workload(
     learning_rate=LEARNING_RATE,
     blocks=blocks,
     pipeline=Pipeline(stages, criterion),
-    parameters=RESNET50.parameters,
 )

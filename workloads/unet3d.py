@@ -145,5 +145,4 @@ WORKLOAD = Workload(
     optimizer=optimizer,
     learning_rate=LEARNING_RATE,
     blocks=blocks,
-    parameters=UNET3D.parameters,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from benchsuite.workloads.facts import Facts
+from benchsuite.workloads.facts import FACTS, Facts
 from benchsuite.workloads.spec import Variant
 
 if TYPE_CHECKING:
@@ -89,15 +89,14 @@ class Workload:
     pipeline: Pipeline | None = None
     context_parallel: ContextParallel | None = None
     experts: Callable[[nn.Module], Sequence[nn.Module]] | None = None
-    parameters: Callable[[Variant], int] | None = None
-    """How many parameters a variant has; None: they are counted."""
     built_whole: bool = False
     """Whether each rank must build the whole model in host memory, as its first weights cannot be drawn in parts: they
     are loaded, or worked out from one another."""
 
     @property
     def facts(self) -> Facts:
-        """What a plan must know of it."""
+        """What a plan must know of it; the parameters of a workload of somebody else are counted."""
+        known = FACTS.get(self.name)
         return Facts(
             self.name,
             self.kind,
@@ -107,7 +106,7 @@ class Workload:
             has_targets=self.targets is not None,
             has_experts=self.experts is not None,
             shared=self.context_parallel.divisible if self.context_parallel else None,
-            parameters=self.parameters or self.count_parameters,
+            parameters=known.parameters if known else self.count_parameters,
             built_whole=self.built_whole,
         )
 

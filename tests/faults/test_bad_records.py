@@ -346,7 +346,8 @@ def test_an_unusual_line_is_a_record(tmp_path: Path, names: Sequence[str]) -> No
     assert (len(store.records()), len(store.passed)) == (len(GOOD) + len(names), 0)
     frame = store.frame()
     store.compact()
-    assert frame.equals(store.frame()) or {*names} <= {*UNLIKE}, "from Parquet as from segments"
+    by_value = frame.astype(object), store.frame().astype(object)  # of texts, too, that lie elsewhere in memory
+    assert by_value[0].equals(by_value[1]) or {*names} <= {*UNLIKE}, "from Parquet as from segments"
     known = {fields["record_id"] for fields in GOOD}
     unusual = [record for record in store.records() if record.record_id not in known]
     assert len(unusual) == len(names)

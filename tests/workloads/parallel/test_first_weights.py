@@ -236,10 +236,10 @@ def _by_value() -> nn.Module:
     "build", [_tied, _copied, _partly_filled, _multiplied, _orthogonal, _clipped, _shuffled, _unregistered, _by_value]
 )
 def test_what_cannot_be_done_again_on_parts_is_built_whole(
-    build: Callable[[], nn.Module], capsys: pytest.CaptureFixture[str]
+    build: Callable[[], nn.Module], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = {"parameters": lambda _variant: facts.WHOLE_PARAMETERS + 1}
-    workload = replace(gpt_neox.WORKLOAD, name="mine", build=lambda _variant: build(), **many)
+    monkeypatch.setattr(facts, "WHOLE_PARAMETERS", -1)
+    workload = replace(gpt_neox.WORKLOAD, name="mine", build=lambda _variant: build())
     variant = workload.variants["nano"]
     with pytest.raises(NotWrittenDown):
         built_on_meta(workload, variant, SEED)
@@ -250,17 +250,21 @@ def test_what_cannot_be_done_again_on_parts_is_built_whole(
     assert capsys.readouterr().err.startswith("workload mine: every rank builds the whole model in host memory: ")
 
 
-def test_a_large_model_is_built_without_memory_unless_its_workload_says_that_it_cannot_be() -> None:
+def test_a_large_model_is_built_without_memory_unless_its_workload_says_that_it_cannot_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[str] = []
 
     def build(variant: Variant) -> nn.Module:
         seen.append(type(torch.empty(0)).__name__)
         return gpt_neox.build(variant)
 
-    large = replace(gpt_neox.WORKLOAD, build=build, parameters=lambda _variant: facts.WHOLE_PARAMETERS + 1)
-    small, variant = replace(large, parameters=lambda _variant: facts.WHOLE_PARAMETERS), large.variants["nano"]
+    mine = replace(gpt_neox.WORKLOAD, build=build)
+    variant = mine.variants["nano"]
+    monkeypatch.setattr(facts, "WHOLE_PARAMETERS", mine.facts.parameters(variant) - 1)
     with torch.random.fork_rng(devices=[]):
-        assert begun(large, variant, SEED)[1] is not None
-        assert begun(replace(large, built_whole=True), variant, SEED)[1] is None
-        assert begun(small, variant, SEED)[1] is None
+        assert begun(mine, variant, SEED)[1] is not None
+        assert begun(replace(mine, built_whole=True), variant, SEED)[1] is None
+        monkeypatch.setattr(facts, "WHOLE_PARAMETERS", mine.facts.parameters(variant))
+        assert begun(mine, variant, SEED)[1] is None
     assert seen == ["FakeTensor", "Tensor", "Tensor"]
