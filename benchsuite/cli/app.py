@@ -371,11 +371,20 @@ def _refuse_bytes(arguments: list[str]) -> None:
     only_asks = arguments[0].startswith("-") or not {*HELP["help_option_names"]}.isdisjoint(arguments)
     folder = "" if only_asks else _folder()
     for word in [*arguments, os.environ.get(STORE_VARIABLE, ""), folder]:
-        if not word.isascii() and word != word.encode(errors="replace").decode():
+        if not word.isascii() and not _is_utf8(word):
             from benchsuite.contract.errors import UserError
 
             remedy = "start in another folder" if word is folder else "rename it, or link to it"
             raise UserError(f"{os.fsencode(word)!r}: not UTF-8, as what is written of it must be; {remedy}")
+
+
+def _is_utf8(word: str) -> bool:
+    """Whether the bytes of a name are UTF-8, whatever the locale takes them for."""
+    try:
+        os.fsencode(word).decode()
+    except UnicodeError:
+        return False
+    return True
 
 
 def _folder() -> str:
