@@ -184,7 +184,7 @@ def test_the_best_is_validated_as_a_user_would(run_cli: Run, tmp_path: Path) -> 
 
 
 def test_the_best_ten_as_a_sweep(run_cli: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchsuite.grid.validity.memory_bytes", lambda: (10**14, 10**14))  # 96 ranks on this host
+    monkeypatch.setattr("benchsuite.grid.validity._own_memory_bytes", lambda: 10**14)  # 96 ranks on this host
     asked = ("--model", "gpt-neox-20b", "--machine", "polaris", "--devices", 96, "--batch", 1536)
     file = tmp_path / "best.yaml"
     code, out, err = run_cli("plan", *asked, "--top", 2, "--format", "json", "--write-sweep", file)
@@ -195,7 +195,10 @@ def test_the_best_ten_as_a_sweep(run_cli: Run, tmp_path: Path, monkeypatch: pyte
     assert len(lines) == 10 and all(line.startswith("run ") for line in lines)
     job = Job(models.load("gpt-neox-20b"), machines.load("polaris"), 96, 1536, recipe="trial")
     for line, each in zip(lines, plan(job, Choices()).best, strict=True):
-        assert f" dp {each.dp} tp {each.tp} pp {each.pp} zero {each.zero} " in f"{line} "
+        degrees = {"dp": each.dp, "tp": each.tp, "pp": each.pp, "zero": each.zero}
+        usual = {"zero": 0}
+        told = [f"{name} {degree}" for name, degree in degrees.items() if degree != usual.get(name, 1)]
+        assert f" {' '.join(told)} " in f"{line} "
         assert f"batch_size {each.microbatch * each.num_microbatches} " in line
 
 
