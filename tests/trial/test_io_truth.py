@@ -77,7 +77,7 @@ def test_cold_comes_from_storage_and_warm_from_memory(launcher: Launcher, data: 
     cold, warm = (trial(launcher, data, format=name, cache=state) for state in ("cold", "warm"))
     assert cold.figures.cache_resident_before == 0 and cold.figures.cache_measured_fraction == 1
     assert cold.figures.cache_hit_fraction is not None and cold.figures.cache_hit_fraction < 0.1
-    assert warm.figures.cache_resident_before == 1 and warm.figures.cache_hit_fraction == 1
+    assert (warm.figures.cache_resident_before or 0) > 0.98 and (warm.figures.cache_hit_fraction or 0) > 0.98
     assert cold.figures.cache_resident_after is not None and cold.figures.cache_resident_after > 0.1
     for record in (cold, warm):
         assert not {"not_cold", "not_warm", "cache_unverified"} & {*record.caveats}, record.caveat_details
