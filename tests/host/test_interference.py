@@ -158,8 +158,10 @@ class TestLeftProcesses:
         assert leftover_processes(Table.now(), Table.now()) == [], "what was there before is none"
 
     def test_a_launcher_below_another_process_is_none(self, below: Callable[..., list[int]]) -> None:
-        zygote = "[sys.executable, '-c', 'import time; time.sleep(60)', 'benchsuite.launch.zygote']"
-        agent = f"\nprint(subprocess.Popen({zygote}).pid, flush=True)"
+        code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+        zygote = f"subprocess.Popen([sys.executable, '-c', {code!r}, 'benchsuite.launch.zygote'], stdout=subprocess.PIPE)"
+        # the zygote says its number itself: until it runs, its command line may still be empty
+        agent = f"\nprint(int({zygote}.stdout.readline()), flush=True)"
         before = Table.now()
         below(agent, "srun")
         assert leftover_processes(before, Table.now()) == []
