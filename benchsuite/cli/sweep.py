@@ -17,7 +17,17 @@ import typer
 import yaml
 
 from benchsuite.analysis import au_search
-from benchsuite.cli.common import DEFAULT_STORE, Overrides, Profile, Session, Store, damage_lines, tell, warn_of_damage
+from benchsuite.cli.common import (
+    DEFAULT_STORE,
+    LauncherName,
+    Overrides,
+    Profile,
+    Session,
+    Store,
+    damage_lines,
+    tell,
+    warn_of_damage,
+)
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
 from benchsuite.contract.packages import require
@@ -51,7 +61,6 @@ from benchsuite.runner.search import Search, of_counts
 from benchsuite.runner.status import keep_plan
 from benchsuite.storage.dataset.manifest import DatasetError, is_dataset, read_manifest
 
-LauncherName = Annotated[str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")]
 NEEDED = ("torch", "pandas", "scipy")
 """What trials, and the report at the end, are made with: missed before the first trial, not after the last."""
 
