@@ -79,7 +79,7 @@ def task_variables(environment: Mapping[str, str] = os.environ) -> str:
 def _variables(environment: Mapping[str, str]) -> TaskVariables | None:
     """The variables that show this process's place among the tasks of its job; None where it was started alone."""
     # from the end: where both decide, torchrun is a task of the other
-    decided = [each for each in reversed(LOOKED_FOR) if each.decided_by in environment][:1]
+    decided = [each for each in reversed(LOOKED_FOR) if each.decided_by and each.decided_by in environment][:1]
     given = (each for each in decided or LOOKED_FOR if environment.get(each.rank, "").isdigit())
     return next((each for each in given if _number(environment, each.num_tasks)), None)
 

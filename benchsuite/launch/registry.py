@@ -14,7 +14,7 @@ class TaskVariables:
     local_num_tasks: str
     job: tuple[str, ...]
     """What names the job, besides its scheduler's id."""
-    decided_by: str | None = None
+    decided_by: str = ""
     """A variable that, where it is set, says that these are the ones, whatever else is set.
 
     torchrun may itself be a task of something else, and Slurm counts each node of Hydra's tasks as a task of its own.
