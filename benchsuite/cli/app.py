@@ -110,7 +110,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "results export junit": ("benchsuite results export junit --check --out junit.xml",),
     "results export prometheus": ("benchsuite results export prometheus --out /var/lib/node_exporter/textfile",),
     "results export latex": ("benchsuite results export latex --where session=tonight",),
-    "results export methods": ("benchsuite results export methods --latex",),
     "results export trace": ("benchsuite results export trace 0b6a9cbaa9d5.default.0 out.json",),
     "results export asv": ("benchsuite results export asv --store batch --asv-machine cluster --commit HEAD",),
     "compare": (
@@ -131,6 +130,8 @@ RETIRED: Mapping[str, str] = {
     "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
     "sweep --lanes": "sweep --lanes is retired: a sweep runs one trial at a time; to run several, start a sweep of the "
     "same session on each part of the nodes",
+    "results export methods": "results export methods is retired; `results export latex` makes tables, "
+    "`results export csv` has every fact of the records",
 }
 """What is told of words that were verbs or options once, or look like them: by the words as they are typed."""
 FIRST = ("demo", "advise", "sweep", "report")
