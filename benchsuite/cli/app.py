@@ -110,7 +110,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "results export junit": ("benchsuite results export junit --check --out junit.xml",),
     "results export prometheus": ("benchsuite results export prometheus --out /var/lib/node_exporter/textfile",),
     "results export latex": ("benchsuite results export latex --where session=tonight",),
-    "results export methods": ("benchsuite results export methods --latex",),
     "results export trace": ("benchsuite results export trace 0b6a9cbaa9d5.default.0 out.json",),
     "results export asv": ("benchsuite results export asv --store batch --asv-machine cluster --commit HEAD",),
     "compare": (
@@ -127,6 +126,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "schema": ("benchsuite schema trial",),
 }
 """What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
+RETIRED: Mapping[str, str] = {
+    "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
+    "sweep --lanes": "sweep --lanes is retired: a sweep runs one trial at a time; to run several, start a sweep of the "
+    "same session on each part of the nodes",
+    "results export methods": "results export methods is retired; `results export latex` makes tables, "
+    "`results export csv` has every fact of the records",
+}
+"""What is told of words that were verbs or options once, or look like them: by the words as they are typed."""
 FIRST = ("demo", "advise", "sweep", "report")
 """Verbs whose examples are in the help of `benchsuite` itself."""
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -258,7 +265,7 @@ _ClickError: Any = typer.BadParameter.__mro__[2]
 
 
 def _usage_error(error: Any) -> int:
-    """An unknown verb, option or choice in one line, with the nearest match."""
+    """An unknown verb, option or choice in one line, with the nearest match, or what became of it."""
     from benchsuite.contract.errors import nearest
 
     message = str(error.format_message())
@@ -267,19 +274,26 @@ def _usage_error(error: Any) -> int:
         return USAGE
     message = message.replace("Value error, ", "").rstrip(".")
     option = getattr(error, "option_name", None)
+    if retired := RETIRED.get(_unknown_words(error, option, message)):
+        return _fail(USAGE, retired)
     if option and error.ctx:
         options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
         message += f"{nearest(option, options)}; allowed: {', '.join(options)}"
     verbs = getattr(error.ctx.command, "commands", {}) if error.ctx else {}
     if message.startswith("No such command") and verbs:
         message += f"; allowed: {', '.join(verbs)}"
-        if "'watch'" in message:
-            message = "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`"
     given, one_of, choices = message.rpartition(" is not one of ")
     if one_of:
         words = [word.strip("' ") for word in choices.split(",")]
         message = f"{given} is not allowed{nearest(given.rpartition(' ')[2], words)}; allowed: {', '.join(words)}"
     return _fail(USAGE, message)
+
+
+def _unknown_words(error: Any, option: str | None, message: str) -> str:
+    """The unknown verb or option behind the verbs that stand before it, as it is typed; empty for other mistakes."""
+    known = error.ctx.command_path.split()[1:] if error.ctx else []
+    word = option or (message.split("'")[1] if message.startswith("No such command '") else "")
+    return " ".join([*known, word]) if word else ""
 
 
 def _fail(code: int, *mistakes: str) -> int:
@@ -297,7 +311,7 @@ def run_command(arguments: list[str]) -> int:
     try:
         _refuse_urls(arguments)
         _refuse_bytes(arguments)
-        result: Any = app(arguments, standalone_mode=False, obj=tuple(arguments))
+        result: Any = app(arguments, standalone_mode=False)
     except _ClickError as error:
         return _usage_error(error)
     except (typer.Abort, KeyboardInterrupt) as stop:

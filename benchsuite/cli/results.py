@@ -29,9 +29,7 @@ from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.export import prometheus, tables
-from benchsuite.results.export.methods import methods
 from benchsuite.results.render import operators
-from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.tables import ABSENT, POINT_COLUMNS, TRIAL_COLUMNS, Column, Row, is_missing, rows
 from benchsuite.results.render.words import counted, size
 from benchsuite.results.report.io_profile import is_known, lines
@@ -205,18 +203,6 @@ def export_latex(store: Store = DEFAULT_STORE, out: Out = None, where: Where = N
     from benchsuite.results.export import latex
 
     _write(latex.point_tables(_chosen(store, where)) + "\n", out)
-
-
-@export_app.command("methods")
-def export_methods(
-    store: Store = DEFAULT_STORE,
-    out: Out = None,
-    where: Where = None,
-    latex: Annotated[bool, typer.Option("--latex", help="As LaTeX; default: plain text.")] = False,
-) -> None:
-    """A methods paragraph for papers, made from the records."""
-    told = methods(rows(_chosen(store, where)))
-    _write((escaped(told) if latex else told) + "\n", out)
 
 
 def _chosen(

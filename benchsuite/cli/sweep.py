@@ -38,12 +38,10 @@ from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.grid.point import Plan, Point
 from benchsuite.grid.warnings import crowd_of, crowded, crowding_skipped, fitting_in_memory
-from benchsuite.host.lane import this_lane
 from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.host.signals import Terminated, terminable
 from benchsuite.launch.agents import AgentLauncher
-from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
 from benchsuite.results.render.tables import ABSENT
@@ -79,11 +77,9 @@ class SweepOptions:
     until: str | None = None
     lease_s: float = LEASE_S
     order_seed: int | None = None
-    lanes: int = 1
 
 
 def sweep(
-    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A sweep file (YAML), or a name of `benchsuite list sweeps`.")],
     session: Session = "default",
     store: Store = DEFAULT_STORE,
@@ -104,9 +100,6 @@ def sweep(
     order_seed: Annotated[
         int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats by this seed.")
     ] = None,
-    lanes: Annotated[
-        int, typer.Option("--lanes", min=1, metavar="N", help="Run N trials at a time, each on its share of the nodes.")
-    ] = 1,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print every value and the layer it comes from; run none.")
     ] = False,
@@ -121,13 +114,9 @@ def sweep(
         return show_settings(file, overrides or [], format or "table")
     if format is not None:
         raise typer.BadParameter("--format goes with --show-config")
-    if this_lane() is not None:
-        lanes = 1  # what `--lanes` asked for: this is one of them
     again = _statuses(retry)
-    asked = SweepOptions(
-        file, session, store, overrides or [], launcher, again, profile, until, lease, order_seed, lanes
-    )
-    raise typer.Exit(sweep_file(asked, dry_run, context.obj or ()))
+    asked = SweepOptions(file, session, store, overrides or [], launcher, again, profile, until, lease, order_seed)
+    raise typer.Exit(sweep_file(asked, dry_run))
 
 
 def search(
@@ -342,8 +331,8 @@ def sweep_of(kind: str, folder: Path, formats: list[str], batch: int, cores: int
     }
 
 
-def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str] = ()) -> int:
-    """Run a sweep file; the exit code. `command` is what lanes are to run, each for its share of the nodes."""
+def sweep_file(asked: SweepOptions, dry_run: bool = False) -> int:
+    """Run a sweep file; the exit code."""
     check_session(asked.session)
     if not dry_run:
         require("sweep", *NEEDED)
@@ -351,23 +340,16 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
     spec = expand.load_sweep(bundled(asked.file), [*asked.overrides, *profiled(asked.profile)])
     try:
         with terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
-            num_nodes: int = getattr(chosen, "num_nodes", 1)
             task = chosen.agent_config.task if isinstance(chosen, AgentLauncher) else None
-            check_lanes(asked.lanes, num_nodes, asked.launcher, task)
             if dry_run and task is not None and task.rank:
                 return OK  # of several tasks of a job one prints the plan
             if isinstance(chosen, AgentLauncher) and not dry_run:
                 chosen.meet_in(asked.store)
-            asks_nodes = not dry_run and asked.lanes == 1
-            machine = machine_of(chosen) if asks_nodes else _machine_here(chosen, num_nodes)
+            machine = _machine_here(chosen) if dry_run else machine_of(chosen)
             store, plan = ResultsStore(asked.store), _plan(asked, spec, chosen, machine)
             if dry_run:
                 return print_plan(plan, store, asked)
-            store.check_writable(may_make=this_lane() is None)
-            if asked.lanes > 1:
-                codes = run_lanes(asked.lanes, command, num_nodes)
-                _show(plan, store, asked.session)
-                return worst(codes)
+            store.check_writable()
             return _run(plan, store, asked, chosen)
     except Terminated:
         echo("stopped early: no trial was begun; the same command goes on", err=True)
@@ -376,17 +358,16 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
         return _cannot_start(error)
 
 
-def _machine_here(chosen: Launcher, num_nodes: int) -> Machine:
+def _machine_here(chosen: Launcher) -> Machine:
     """What nodes like this one have, without asking them."""
     asked = chosen.agent_config.ranks_per_node if isinstance(chosen, AgentLauncher) else None
-    return replace(this_machine(), nodes=num_nodes, ranks_per_node=asked)
+    return replace(this_machine(), nodes=getattr(chosen, "num_nodes", 1), ranks_per_node=asked)
 
 
 def _plan(asked: SweepOptions, sweep: SweepSpec, chosen: Launcher, machine: Machine) -> Plan:
-    """The plan on the nodes that a lane has."""
+    """The plan of a sweep on the nodes that its launcher has."""
     spec = expand.with_nodes(sweep, chosen.node_names if isinstance(chosen, AgentLauncher) else lambda: [node_name()])
-    nodes = planned_nodes(machine.nodes, asked.lanes, this_lane())
-    return expand.expand(spec, replace(machine, nodes=nodes), asked.store)
+    return expand.expand(spec, machine, asked.store)
 
 
 def _cannot_start(error: CannotStart) -> int:
@@ -473,8 +454,7 @@ def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher,
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
         for line in left_lines(ran):
             display.say(line)
-    if this_lane() is None:
-        _show(plan, store, session)
+    _show(plan, store, session)
     if ran.none_fits:
         return NOTHING_RAN
     return REQUEUE if ran.out_of_time or ran.too_few_nodes else _exit_code(ran.records, state)

@@ -18,6 +18,7 @@ import yaml
 import benchsuite
 from benchsuite import storage, workloads
 from benchsuite.cli import app
+from benchsuite.cli.app import RETIRED
 from benchsuite.contract.exit_codes import INTERRUPTED, USAGE
 from benchsuite.contract.version import VERSION
 from benchsuite.host.doctor import untested
@@ -210,6 +211,10 @@ class TestUsageErrors:
 
     def test_an_unknown_verb_names_the_allowed_ones(self, run_cli: Run):
         assert "sweep" in error_line(run_cli, "xyzzy")
+
+    @pytest.mark.parametrize("words", list(RETIRED))
+    def test_a_retired_word_says_what_became_of_it(self, run_cli: Run, words: str):
+        assert run_cli(*words.split(), "2") == (2, "", f"error: {RETIRED[words]}\n")
 
     def test_a_crash_of_ours_is_no_usage_error(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
         def broken(_name: str) -> str:
