@@ -73,15 +73,16 @@ AWS = "aws"
 """The command by which webdataset's documentation streams shards from S3."""
 VERIFY_TLS = ("files", "parquet")
 """Formats whose libraries always verify a server's certificate."""
-STOCK_LOADER: Registry = {"stock": ("benchsuite.storage.loaders.stock:StockLoader", "pip install torch")}
-TUNED = (None, "tuned")
-"""Readers that are our own: None where nothing is read from storage."""
+LIBRARY_LOADERS = ("torch", "dali")
+"""Loaders that read as a library's users do; all others read by our own readers, which is what `tuned` means."""
+OURS = "set data.loader: threads and data.reader: tuned"
+"""What reads where no library does."""
 STOCK_GROUP = "benchsuite.stock_readers"
 DALI_READS: Mapping[str, frozenset[str]] = {
     "image": frozenset({"files", "webdataset", "tfrecord"}),
     "volume": frozenset({"files"}),
 }
-"""Formats that DALI has readers of its own for, by kind of sample."""
+"""Formats that DALI has readers for, by kind of sample."""
 LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
     "dali": ("nvidia.dali", frozenset({"image", "volume"})),
 }
@@ -109,21 +110,28 @@ def format_of(name: str) -> "Format":
     return found
 
 
+def default_reader(loader: str) -> str:
+    """Return the reader of a loader where none is asked for: `stock` of libraries, else `tuned`."""
+    return "stock" if loader in LIBRARY_LOADERS else "tuned"
+
+
 def mixes(data: "DataSpec") -> bool:
-    """Whether readers mix samples in data.shuffle_buffer: those of shards, and DALI's own of every format."""
-    return data.shuffle and (format_of(data.format).sequential or (data.loader == "dali" and data.reader == "stock"))
+    """Whether readers mix samples in data.shuffle_buffer: those of shards, and DALI's of every format."""
+    return data.shuffle and (format_of(data.format).sequential or data.loader == "dali")
 
 
 def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
-    """Why a dataset cannot be read so, or None; our own reader can read all."""
+    """Why a dataset cannot be read so, or None; a reader of None reads a single batch."""
     if data.image_dtype != "float32" and manifest is not None and manifest.kind != "image":
         return f"image_dtype {data.image_dtype} is for images, the dataset holds {manifest.kind} samples"
-    if data.reader in TUNED:
+    if data.reader == "tuned":
+        return _tuned_problem(data.loader)
+    if data.reader is not None and data.cache == "direct":
+        return f"reader {data.reader} reads through the page cache, which cache direct avoids; {OURS}"
+    if data.loader == "dali" and data.reader in (None, "stock"):
+        return _dali_problem(data, manifest)
+    if data.reader is None:
         return None
-    if data.cache == "direct":
-        return f"reader {data.reader} reads through the page cache, which cache direct avoids; set data.reader: tuned"
-    if data.loader == "dali" and data.reader == "stock":
-        return _own_reader_of_dali_problem(data, manifest)
     if data.loader != "torch":
         return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
     if data.reader in LIBRARIES:
@@ -131,11 +139,18 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     if data.reader != "stock":
         return _file_problem(str(data.reader))
     if data.format not in names(STOCK, STOCK_GROUP):
-        return f"format {data.format} has no stock reader; set data.reader: tuned"
+        return f"format {data.format} has no stock reader; {OURS}"
     module = STOCK_NEEDS.get(data.format)
     if module is not None and not _is_installed(module):
         return f"reader stock of format {data.format} needs {module}, which is not installed: {STOCK[data.format][1]}"
     return _stock_bucket_problem(data)
+
+
+def _tuned_problem(loader: str) -> str | None:
+    """Why a loader cannot read by our own readers, or None."""
+    if loader not in LIBRARY_LOADERS:
+        return None
+    return f"reader tuned goes with loader threads, not with {loader}; set data.loader: threads, or data.reader: stock"
 
 
 BINDING = (b"import *", b"global ", b"globals(", b"__getattr__")
@@ -171,10 +186,10 @@ def _stock_bucket_problem(data: "DataSpec") -> str | None:
         return None
     if data.format not in IN_BUCKETS:
         why = f"reader stock of format {data.format} reads files"
-        return f"{why}; of a bucket set data.reader: tuned, or data.staging: copy or lazy"
+        return f"{why}; of a bucket {OURS}, or set data.staging: copy or lazy"
     client, hint = IN_BUCKETS[data.format]
     if data.format in VERIFY_TLS and not settings(object_path(str(data.root)).bucket).verify_tls:
-        return f"{client} cannot leave out verify_tls, as the site's file asks: set data.reader: tuned"
+        return f"{client} cannot leave out verify_tls, as the site's file asks: {OURS}"
     if aws_command() if client == AWS else _is_installed(client):
         return None
     return f"reader stock of format {data.format} needs {client} to read a bucket, which is not installed: {hint}"
@@ -183,20 +198,20 @@ def _stock_bucket_problem(data: "DataSpec") -> str | None:
 def _library_problem(data: "DataSpec") -> str | None:
     name = str(data.reader)
     if _in_bucket(data):
-        return f"reader {name} reads files; of a bucket set data.reader: tuned, or data.staging: copy or lazy"
+        return f"reader {name} reads files; of a bucket {OURS}, or set data.staging: copy or lazy"
     if data.format not in LIBRARY_READS[name]:
         return f"reader {name} reads {' and '.join(sorted(LIBRARY_READS[name]))}, not {data.format}"
     return None if _is_installed(name) else f"reader {name} needs {name}, which is not installed: {LIBRARIES[name][1]}"
 
 
-def _own_reader_of_dali_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
+def _dali_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     kind = manifest.kind if manifest else ""
     if data.staging == "lazy":
-        return "DALI's own readers want whole datasets; staging lazy: set data.reader: tuned"
+        return f"DALI's readers want whole datasets, staging lazy brings files as they are read; {OURS}"
     if data.format not in DALI_READS.get(kind, ()):
-        return f"DALI has no reader of its own for {kind} samples in format {data.format}; set data.reader: tuned"
+        return f"DALI has no reader for {kind} samples in format {data.format}; set data.loader: torch or threads"
     packed = manifest is not None and manifest.options.get("array") == "npz"
-    return "DALI has no reader of its own for .npz files; set data.reader: tuned" if packed else None
+    return "DALI has no reader for .npz files; set data.loader: torch or threads" if packed else None
 
 
 def loader_of(data: "DataSpec") -> Any:
@@ -205,8 +220,6 @@ def loader_of(data: "DataSpec") -> Any:
     Raises:
         DatasetError: there is none of that name, or what it needs is not installed.
     """
-    if data.reader not in TUNED and data.loader != "dali":
-        return load(STOCK_LOADER, "stock")
     return load(LOADERS, data.loader, "benchsuite.loaders")
 
 

@@ -245,7 +245,7 @@ def _bucket_problem(point: Point, form: Format) -> str | None:
     if spec.measure.profile == "strace":
         return "profile strace tells what is done with files; of a bucket use profile io, or data.staging: copy"
     if spec.measure.profile == "io" and spec.data.reader == "stock":
-        return "profile io sees the requests of our own client alone; of a bucket set data.reader: tuned"
+        return f"profile io sees the requests of our own client alone; of a bucket {storage.OURS}"
     return None
 
 
@@ -255,8 +255,6 @@ def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | 
         return None
     if form.direct_problem is None:
         return f"cache direct: format {form.name} is read by mapping or streaming, through the page cache"
-    if spec.data.loader == "dali":
-        return "cache direct: dali reads through the page cache; use loader torch or threads"
     unfit = form.direct_problem(manifest)
     return f"cache direct: {unfit}" if unfit else None
 

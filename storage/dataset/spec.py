@@ -27,7 +27,7 @@ class DataSpec(BaseModel):
         None,
         description="stock: as the format's own library tells users to read; tuned: our own reading of the same bytes, "
         "which loads a storage system from few cores; datasets: Hugging Face's, of parquet; path/to/mine.py:READER: "
-        "yours; default: stock, and tuned on emulated devices",
+        "yours; default: tuned with loader threads, else stock",
     )
     loader: str = Field("torch", description="who turns them into batches: a name of storage.LOADERS")
     source: Source = Field(

@@ -158,14 +158,22 @@ def test_a_name_that_is_not_in_the_file_is_told_before_anything_runs(
         plan_trial(asked)
 
 
-def test_the_default_is_stock_and_tuned_where_only_that_can_read(dataset_root: Path) -> None:
+def test_the_default_is_the_loaders(dataset_root: Path) -> None:
     def reader(**data: Any) -> str | None:
         device = data.pop("device", "cpu")
         return plan_trial({**spec(dataset_root, **data), "device": device}).spec.data.reader
 
-    assert (reader(), reader(loader="threads"), reader(device="emulated:5ms")) == ("stock", "tuned", "tuned")
+    assert (reader(), reader(loader="threads")) == ("stock", "tuned")
+    assert (reader(device="emulated:5ms"), reader(loader="threads", device="emulated:5ms")) == ("stock", "tuned")
     assert reader(source="memory") is None
     assert reader(loader="threads", reader="tuned") == "tuned"
+
+
+@pytest.mark.parametrize("loader", ["torch", "dali"])
+def test_our_own_reading_under_another_loader_is_one_line(dataset_root: Path, loader: str) -> None:
+    said = f"this trial cannot run: reader tuned goes with loader threads, not with {loader}; set data.loader: threads"
+    with pytest.raises(UserError, match=said):
+        plan_trial(spec(dataset_root, loader=loader, reader="tuned"))
 
 
 def test_an_unknown_reader_is_one_line_with_the_nearest() -> None:

@@ -24,7 +24,7 @@ from benchsuite.storage.dataset.kinds import random_crop, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
-from benchsuite.storage.loaders.stock import StockLoader
+from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.storage.stock.reader import Stock
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import COUNT, SEED, LoaderConformance, expected, in_turn
@@ -117,15 +117,22 @@ def test_fields_are_those_that_were_stored(made: Made, form: str, kind: str) -> 
         ({"loader": "threads"}, "not loader threads"),
         ({"cache": "direct"}, "cache direct"),
         ({"format": "zip"}, "format zip has no stock reader"),
-        ({"loader": "dali", "format": "hdf5"}, "DALI has no reader of its own for image samples in format hdf5"),
+        ({"loader": "dali", "format": "hdf5"}, "DALI has no reader for image samples in format hdf5"),
         ({"loader": "dali", "staging": "lazy"}, "staging lazy"),
     ],
 )
 def test_what_goes_with_our_own_reading_alone_is_refused(made: Made, changes: dict[str, str], word: str) -> None:
     manifest = made("files", "image", None, COUNT).manifest
-    assert reader_problem(DataSpec(**changes), manifest) is None
+    assert reader_problem(DataSpec(**{**changes, "loader": "threads", "reader": "tuned"}), manifest) is None
     told = reader_problem(DataSpec(reader="stock", **changes), manifest)
-    assert told is not None and word in told and told.endswith("set data.reader: tuned")
+    assert told is not None and word in told and "; set data." in told
+
+
+@pytest.mark.parametrize("loader", storage.LIBRARY_LOADERS)
+def test_our_own_reading_has_a_loader_of_its_own(loader: str) -> None:
+    told = reader_problem(DataSpec(loader=loader, reader="tuned"), None)
+    said = f"reader tuned goes with loader threads, not with {loader}; set data.loader: threads, or data.reader: stock"
+    assert told == said
 
 
 def test_a_library_that_is_not_installed_is_one_line_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +217,7 @@ def test_a_worker_that_is_killed_says_by_which_signal(made: Made, number: signal
         os.kill(os.getpid(), number)
 
     kind = load(storage.KINDS, "image")
-    loader = StockLoader(LoaderInput(dataset, spec, kind, PARAMS["image"], 4, 0, 1, SEED, own_reader=dies))
+    loader = TorchLoader(LoaderInput(dataset, spec, kind, PARAMS["image"], 4, 0, 1, SEED, own_reader=dies))
     try:
         with pytest.raises(RuntimeError, match=told):
             next(loader)
@@ -218,7 +225,7 @@ def test_a_worker_that_is_killed_says_by_which_signal(made: Made, number: signal
         loader.close()
 
 
-def _own(made: Made, kind: str, form: str, item: Callable[[int], Any]) -> StockLoader:
+def _own(made: Made, kind: str, form: str, item: Callable[[int], Any]) -> TorchLoader:
     """A loader of one's own reader, in this process."""
 
     class Mine:
@@ -229,7 +236,7 @@ def _own(made: Made, kind: str, form: str, item: Callable[[int], Any]) -> StockL
 
     spec = DataSpec(reader="stock", num_workers=0, pin_memory=False)
     dataset = made(form, kind, None, COUNT)
-    return StockLoader(LoaderInput(dataset, spec, load(storage.KINDS, kind), PARAMS[kind], 4, 0, 1, SEED, Mine))
+    return TorchLoader(LoaderInput(dataset, spec, load(storage.KINDS, kind), PARAMS[kind], 4, 0, 1, SEED, Mine))
 
 
 def test_an_own_reader_is_told_what_a_sample_is(made: Made) -> None:
