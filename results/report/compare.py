@@ -132,9 +132,12 @@ def check_lines(check: Check) -> list[str]:
     if check.reason:
         head = f"nothing judged: {check.reason}"
     elif check.regressions:
-        head = f"regression: {len(check.regressions)} of {series}{_besides(check)}"
+        head = f"regression: {len(check.regressions)} of {series}"
+        head += f"; besides, {_fallen(check)}, which rests on {_few_nights(check)}" if check.halved else ""
     elif check.halved:
-        head = f"{_points_halved(check)} in {named}: an alarm that rests on {_few_nights(check)}"
+        where = "" if check.num_judged else f" in {named}"
+        head = f"{_fallen(check)}{where}, which rests on {_few_nights(check)}"
+        head += f"; no regression in {series}" if check.num_judged else ""
     elif not check.num_judged and check.too_young and len(check.begun_anew) >= len(check.too_young):
         head = f"nothing judged: the baseline of {counted(len(check.begun_anew), 'point')} begins anew"
     elif not check.num_judged and check.too_young:
@@ -176,17 +179,14 @@ def check_lines(check: Check) -> list[str]:
     return [*lines, *told, *([f"  {check.replaced}"] if check.replaced else [])]
 
 
-def _points_halved(check: Check) -> str:
-    return f"{counted(len(check.halved), 'point')} at half the rate or less"
-
-
-def _besides(check: Check) -> str:
-    return f"; besides, {_points_halved(check)}, which rests on {_few_nights(check)}" if check.halved else ""
+def _fallen(check: Check) -> str:
+    whose = "its" if len(check.halved) == 1 else "their"
+    return f"{counted(len(check.halved), 'point')} fell to half {whose} rate or less"
 
 
 def _few_nights(check: Check) -> str:
     """How many nights the alarms of halved rates rest on at most."""
-    return {1: "one night"}.get(max(found.nights_since for found in check.halved), "few nights")
+    return "one night" if max(found.nights_since for found in check.halved) == 1 else "few nights"
 
 
 def _by_reason(points: Sequence[tuple[str, str]]) -> list[str]:
