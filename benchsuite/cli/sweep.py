@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from benchsuite import storage
 from benchsuite.analysis import au_search
 from benchsuite.cli.common import (
     DEFAULT_STORE,
@@ -177,7 +178,6 @@ def demo(
     raise typer.Exit(_run(plan, opened, options, load_launcher(options.launcher), show=True))
 
 
-FORMATS = ("files", "webdataset", "hdf5", "lmdb")
 WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
 """Workloads by the kind of samples."""
 BATCHES = {"image": 16, "volume": 2, "mlm": 16, "tokens": 8}
@@ -213,7 +213,7 @@ def advise(
         raise refuse("--workload", workload, kinds)
     kind = kinds[workload] if workload else read_manifest(path).kind if is_dataset(path) else suggested_kind(path)
     folder = Path(os.path.abspath(out or path.with_name(f"{path.name}-advise")))
-    formats = [name for name in FORMATS if kind != "tokens"] or ["tokens"]
+    formats = [name for name in storage.FORMATS if kind in storage.format_of(name).advised_kinds]
     _convert(path, folder, kind, formats, guessed=workload is None)
     file = folder / "advise.yaml"
     batch = max(1, min(BATCHES[kind], read_manifest(folder / formats[0]).num_samples // BATCHES_OF_A_TRIAL))

@@ -49,7 +49,7 @@ class DaliLoader:
             """What records name as the reader."""
             self._pipeline = Pipeline(reading, max(1, spec.num_workers), max(1, self.queue_batches))
         except ImportError as error:
-            raise DatasetError(f"loader dali: {error}: {LOADERS['dali'][1]}") from error
+            raise DatasetError(f"loader dali: {error}: {LOADERS['dali'].install}") from error
         self._held: Delivered | None = None
         self._used: deque[tuple[Delivered, Any]] = deque()
         self._closed = False

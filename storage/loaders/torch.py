@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 import torch
+from torch._C import _error_if_any_worker_fails  # what the DataLoader itself asks
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
-from benchsuite.storage import LIBRARIES, STOCK, STOCK_GROUP, load
+from benchsuite.storage import LIBRARIES, load, stock_reader
 from benchsuite.storage.dataset.fields import KIND_FIELDS, LIMITS, limit_of
 from benchsuite.storage.dataset.kinds import decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import dealt, file_digest, text
@@ -215,6 +216,9 @@ class TorchLoader:
             if isinstance(error.__cause__, RuntimeError):  # says which signal ended the worker, and why it may have
                 raise error.__cause__ from None
             raise
+        except (ConnectionError, EOFError):  # a worker that is gone hands over no memory; torch knows how it ended
+            _error_if_any_worker_fails()
+            raise
 
     def counts(self) -> ReaderCounts:
         """What the readers have done so far."""
@@ -238,7 +242,7 @@ def _stock_of(reading: LoaderInput) -> Stock:
         library: Stock = load(LIBRARIES, name)
         return library
     if own is None:
-        found: Stock = load(STOCK, reading.dataset.manifest.format, STOCK_GROUP)
+        found: Stock = stock_reader(reading.dataset.manifest.format)
         return found
     return own if isinstance(own, Stock) else Stock(str(name), by_row=own)
 

@@ -282,7 +282,7 @@ class TestDoctor:
         assert {finding["level"] for finding in json.loads(out)} <= {"ok", "warn"}
 
     def test_a_loader_that_is_not_installed_cannot_run(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setitem(storage.LOADER_LIMITS, "dali", ("no_such_module.dali", frozenset({"image"})))
+        monkeypatch.setitem(storage.LOADERS, "dali", storage.LOADERS["dali"]._replace(module="no_such_module.dali"))
         lines = run_cli("doctor")[1].splitlines()
         (able,) = [line for line in lines if "can run: " in line]
         assert "; loaders threads torch; " in able

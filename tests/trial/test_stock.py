@@ -14,7 +14,7 @@ from benchsuite.host.machine import Machine
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import in_processes, launched
-from benchsuite.storage import FORMATS, STOCK, STOCK_NEEDS, load
+from benchsuite.storage import FORMATS, format_of, stock_reader
 from benchsuite.storage.dataset.manifest import file_digest
 from tests.storage.samples import IMAGE_FORMATS
 
@@ -47,12 +47,13 @@ def run() -> Iterator[Run]:
     "form", [pytest.param(form, marks=() if form in TRIED else pytest.mark.full) for form in IMAGE_FORMATS]
 )
 def test_a_trial_trains_on_what_the_library_reads_and_names_it(run: Run, dataset_root: Path, form: str) -> None:
-    module = STOCK_NEEDS.get(form)
+    stock = format_of(form).stock
+    module = stock and stock.module
     if module is not None and find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
     record = run(spec(dataset_root, format=form, reader="stock"))
     assert record.status == "ok", record.reason
-    assert record.env["reader"] == load(STOCK, form).implementation("image")
+    assert record.env["reader"] == stock_reader(form).implementation("image")
     assert record.spec["data"]["reader"] == "stock"
     figures = record.figures
     assert figures.au and figures.samples_per_s and figures.read_s_per_sample is not None

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from benchsuite.storage import DALI_READS, loader_of, mixes, reader_problem
+from benchsuite.storage import FORMATS, format_of, loader_of, mixes, reader_problem
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset, in_order
 from benchsuite.storage.dataset.fields import array
 from benchsuite.storage.dataset.kinds import IMAGE, IMAGENET_MEAN, IMAGENET_STD, MLM, VOLUME, Kind
@@ -32,6 +32,7 @@ if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
 
 NUM_IMAGES, NUM_VOLUMES, CLASSES, BATCH, EPOCHS = 37, 11, 4, 5, 3
 PARAMS = {"image": {"image_size": 32}, "volume": {"patch_size": 16, "mean_bytes": 60_000, "stdev_bytes": 10_000}}
+OF_IMAGES = sorted(name for name in FORMATS if "image" in format_of(name).dali_kinds)
 MAX_LEVELS = 3
 """Of 255: what JPEG changes a colour by."""
 JOBS = [(1, 0), (1, 2), (2, 1), (4, 1)]
@@ -96,7 +97,7 @@ def check_each_once(samples: list[tuple[int, int, dict[str, Tensor]]], size: int
     assert places == Counter(product(range(EPOCHS), range(size)))
 
 
-@pytest.mark.parametrize("form", sorted(DALI_READS["image"]))
+@pytest.mark.parametrize("form", OF_IMAGES)
 @pytest.mark.parametrize(("ranks", "workers"), JOBS)
 def test_every_epoch_holds_each_image_once_with_its_class(images: Make, form: str, ranks: int, workers: int) -> None:
     dataset = images(form)
@@ -112,7 +113,7 @@ def test_every_epoch_holds_each_image_once_with_its_class(images: Make, form: st
         assert int(tensors["label"]) == number % CLASSES == dataset.index["label"][row]
 
 
-@pytest.mark.parametrize("form", sorted(DALI_READS["image"]))
+@pytest.mark.parametrize("form", OF_IMAGES)
 def test_shuffling_is_by_the_seed_and_can_be_left_out(images: Make, form: str) -> None:
     dataset = images(form)
     in_turn = [row for row, _, _ in delivered(dataset, 1, 1, shuffle=False)]
@@ -156,7 +157,7 @@ def test_volumes_in_npz_go_with_other_loaders(tmp_path: Path) -> None:
     assert told == "DALI has no reader for .npz files; set data.loader: torch or threads"
 
 
-@pytest.mark.parametrize("form", sorted(DALI_READS["image"]))
+@pytest.mark.parametrize("form", OF_IMAGES)
 def test_files_outside_the_dataset_are_not_read(images: Make, form: str) -> None:
     """Neither one that the index names, nor a shard that the manifest does."""
     dataset = images(form)
@@ -246,7 +247,7 @@ class TestQueue:
                 next(built)
             assert settled(built, (9 + prefetch) * BATCH)
 
-    @pytest.mark.parametrize("form", sorted(DALI_READS["image"]))
+    @pytest.mark.parametrize("form", OF_IMAGES)
     def test_holds_none_without_workers_and_counts_the_indexs_bytes(self, images: Make, form: str) -> None:
         dataset = images(form)
         with closing(loader(dataset, workers=0)) as built:
