@@ -271,8 +271,7 @@ REGRESSION_COLUMNS = (
     Column("before", lambda row: in_unit(row["metric"], row["before"])),
     Column("now", lambda row: in_unit(row["metric"], row["now"])),
     Column("worse by [95 %]", lambda row: _worse(row)),
-    Column("since", lambda row: str(row["since"]), right=False),
-    Column("rests on", lambda row: _rests_on(row), right=False),
+    Column("since", lambda row: _since(row), right=False),
     Column("likely layer", lambda row: str(row["cause"]["layer"] or ABSENT), right=False),
 )
 
@@ -289,6 +288,7 @@ def _worse(row: Row) -> str:
     return f"{row['worse']:.1%} {ends}"
 
 
-def _rests_on(row: Row) -> str:
-    """The nights that an alarm rests on, where they are few."""
-    return "the history" if row["nights_since"] is None else counted(row["nights_since"], "night")
+def _since(row: Row) -> str:
+    """The session of the step; of a halved rate also the nights that this rests on."""
+    nights = row["nights_since"]
+    return str(row["since"]) if nights is None else f"{row['since']}, rests on {counted(nights, 'night')}"

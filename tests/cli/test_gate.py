@@ -226,7 +226,9 @@ class TestCheck:
         assert (one["label"], one["nights_since"], one["nights_before"]) == ("point 1", 1, 1)
         (row,) = csv.DictReader(io.StringIO(read["csv"][1]))
         assert (row["label"], row["nights_since"], row["worse_low"]) == ("point 1", "1", "")
-        assert re.search(r"\| point 1 \| samples_per_s .* \| 5\d\.\d% \[-\] \| 2026-01-02 \| 1 night \|", read["md"][1])
+        assert re.search(
+            r"\| point 1 \| samples_per_s .* \| 5\d\.\d% \[-\] \| 2026-01-02, rests on 1 night \|", read["md"][1]
+        )
 
     def test_a_baseline_of_doubtful_trials_says_so(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "nights", 2, num_points=2)
