@@ -95,8 +95,8 @@ def test_what_is_missing_is_said_when_planning(name: str, monkeypatch: pytest.Mo
         assert said is not None and f"needs {NEEDS[name]} to read a bucket, which is not installed: " in said
     else:
         assert said == (
-            f"reader stock of format {name} reads files; of a bucket set data.reader: tuned, "
-            "or data.staging: copy or lazy"
+            f"reader stock of format {name} reads files; of a bucket set data.loader: threads and data.reader: tuned, "
+            "or set data.staging: copy or lazy"
         )
     assert reader_problem(DataSpec(root="s3://bucket/x", format=name, reader="stock", staging="copy"), None) is None
 
