@@ -166,7 +166,7 @@ class TestTraces:
         profile = record["io_profile"]
         assert (profile["ranks"], profile["workers"]) == (2, 2)
         opens = profile["operations"]["open"]["count"]
-        assert profile["operations"]["read"]["count"] == opens == profile["files"]["opens"] > 0
+        assert profile["operations"]["read"]["count"] >= opens == profile["files"]["opens"] > 0
         made = json.loads((tmp_path / "out.json").read_text())
         slices = [event for event in made["traceEvents"] if event["ph"] == "X"]
         assert {event["pid"] for event in slices} == {0, 1}
