@@ -238,20 +238,21 @@ def _listed(history: _History, axes: Mapping[str, Axes]) -> dict[str, Any]:
         for metric in UNITS:
             benchmark = f"sweeps.{name}.{metric}"
             wanted = [[repr(value) for value in some] for some in values]
-            given = known.get(benchmark) or _described(benchmark, metric)
-            both = zip(given["params"] or [[] for _ in wanted], wanted, strict=True)
-            ours[benchmark] = given | {"params": [list(dict.fromkeys([*a, *b])) for a, b in both]}
+            before = known.get(benchmark) or {}
+            both = zip(before.get("params") or [[] for _ in wanted], wanted, strict=True)
+            params = [list(dict.fromkeys([*a, *b])) for a, b in both]
+            ours[benchmark] = before | _described(benchmark, metric, params)
     write_json(str(path), known | ours, version)
     return ours
 
 
-def _described(name: str, metric: str) -> dict[str, Any]:
-    """A benchmark as asv lists it."""
+def _described(name: str, metric: str, params: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Describe a benchmark as asv lists it, with the unit that its metric has today."""
     return {
         "code": f"{metric}: measured by benchsuite in batch jobs, written by `benchsuite results export asv`",
         "name": name,
         "param_names": list(PARAM_NAMES),
-        "params": [],
+        "params": params,
         "type": "track",
         "unit": UNITS[metric],
         "version": VERSION,

@@ -124,6 +124,17 @@ class TestExport:
         axes = (("files",), ("tuned",), ("torch",), ("fp32",), ("-",), (1,), (1,), (OTHER,))
         assert exported_axes(listed.parent) == {SUITE: axes}
 
+    def test_a_changed_unit_is_described_anew(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        """What an earlier version listed keeps its parameters, and nothing else of what is written here."""
+        listed = config.parent / ".asv/results/benchmarks.json"
+        export(stored(tmp_path, trial(0, 100.0, **at(commits[0]))), config)
+        name, told = f"sweeps.{SUITE}.track_peak_memory", json.loads(listed.read_text())
+        params = [["'files'", "'hdf5'"], *told[name]["params"][1:]]
+        older = told[name] | {"unit": "GB", "version": "1", "code": "as it was", "params": params}
+        listed.write_text(json.dumps(told | {name: older}))
+        export(ResultsStore(tmp_path / "store"), config)
+        assert json.loads(listed.read_text())[name] == told[name] | {"params": params}
+
     def test_again_changes_nothing(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
         store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), trial(1, None, 2, **at(commits[0])))
         export(store, config)
