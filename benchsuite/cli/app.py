@@ -128,10 +128,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 """What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
 RETIRED: Mapping[str, str] = {
     "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
+    "demo --folder": "demo --folder is retired: its dataset goes to ./benchsuite-demo; start it elsewhere",
     "sweep --lanes": "sweep --lanes is retired: a sweep runs one trial at a time; to run several, start a sweep of the "
     "same session on each part of the nodes",
     "results export methods": "results export methods is retired; `results export latex` makes tables, "
     "`results export csv` has every fact of the records",
+    "results export asv --config": "results export asv --config is retired: start it in the folder of asv.conf.json",
+    "results export asv --dirty": "results export asv --dirty is retired: --commit HASH exports trials of a changed "
+    "work tree too, beside that commit's",
 }
 """What is told of words that were verbs or options once, or look like them: by the words as they are typed."""
 FIRST = ("demo", "advise", "sweep", "report")

@@ -275,26 +275,22 @@ def _with_steps(store: ResultsStore) -> list[TrialRecord]:
 @export_app.command("asv")
 def export_asv(
     store: Store = DEFAULT_STORE,
-    config: Annotated[Path, typer.Option("--config", help="asv's configuration.")] = Path("asv.conf.json"),
     machine: Annotated[
         str | None, typer.Option("--asv-machine", help="Whose results they are; default: the host of each trial.")
     ] = None,
     commit: Annotated[
         str | None, typer.Option("--commit", help="Of trials that know of none, or ran in a changed work tree.")
     ] = None,
-    dirty: Annotated[
-        bool, typer.Option("--dirty", help="Those of a changed work tree too, apart: environment benchsuite-dirty.")
-    ] = False,
     session: Annotated[
         str | None,
         typer.Option("--session", help="Only its trials, all at --commit: a night in a repository of nights."),
     ] = None,
 ) -> None:
-    """Write sweeps, such as those of batch jobs, into asv's history; `asv show`, `compare`, `publish` read them."""
+    """Write sweeps, such as those of batch jobs, into the history of the asv repository of this folder."""
     from benchsuite.results.export.asv import export
 
     opened = ResultsStore(store)
-    found = export(opened, config, machine, commit, dirty, session)
+    found = export(opened, Path("asv.conf.json"), machine, commit, session)
     for line in found.left_out:
         echo(line, err=True)
     for new in found.written:

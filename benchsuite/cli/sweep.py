@@ -153,7 +153,6 @@ def _lines(tried: Sequence[au_search.Tried]) -> Iterator[str]:
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--folder", help="Where the demo's dataset goes.")] = Path("benchsuite-demo"),
     store: Store = DEFAULT_STORE,
     session: Session = "default",
     samples: Annotated[int, typer.Option("--samples", min=256, help="Photographs to make.")] = 1024,
@@ -164,7 +163,7 @@ def demo(
     check_session(session)
     require("demo", *NEEDED, "simplejpeg", "webdataset")
     check_alone("demo")
-    opened = ResultsStore(store)
+    opened, folder = ResultsStore(store), Path("benchsuite-demo")
     opened.check_writable()
     if not is_dataset(folder / "files"):
         data.generate(folder / "files", data.asked("resnet50", "tiny", "files", []), samples, 0, "jpeg")
@@ -172,7 +171,6 @@ def demo(
         data.convert(folder / "files", folder / "webdataset", data.asked("resnet50", "tiny", "webdataset", []))
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
-    value["base"]["data"]["root"] = str(folder)
     plan = expand.expand(parse_sweep(value), this_machine())
     options = SweepOptions(session, store)
     raise typer.Exit(_run(plan, opened, options, load_launcher(options.launcher), show=True))

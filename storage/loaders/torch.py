@@ -212,12 +212,12 @@ class TorchLoader:
         except DatasetError as error:
             self._failure = error
             raise
+        except (EOFError, ConnectionError, FileNotFoundError) as error:  # who was killed hands on nothing of its queue
+            _error_if_any_worker_fails()
+            raise RuntimeError("a worker of the DataLoader exited unexpectedly, its batches with it") from error
         except RuntimeError as error:
             if isinstance(error.__cause__, RuntimeError):  # says which signal ended the worker, and why it may have
                 raise error.__cause__ from None
-            raise
-        except (ConnectionError, EOFError):  # a worker that is gone hands over no memory; torch knows how it ended
-            _error_if_any_worker_fails()
             raise
 
     def counts(self) -> ReaderCounts:
