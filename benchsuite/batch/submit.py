@@ -26,9 +26,8 @@ from benchsuite.launch.launcher import check_name
 from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.durations import Durations, cost, durations_of
-from benchsuite.runner.durations import in_words as time_in_words
-from benchsuite.runner.sweep import nothing_runs, status
+from benchsuite.runner.durations import Durations, cost, describe_cost, durations_of
+from benchsuite.runner.sweep import nothing_runs_error, session_status
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",), "kubernetes": ("kubectl", "apply", "-f")}
@@ -73,7 +72,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         _check_installed(scheduler)
     plan = planned(request, spec)
     if not plan.points:
-        echo(f"error: {nothing_runs(plan)}", err=True)
+        echo(f"error: {nothing_runs_error(plan)}", err=True)
         return NOTHING_RAN
     # Scripts of a sweep's jobs lie in one folder: an array's sweeps share their trials, a single job's do not.
     kind = f"{scheduler}-array" if spec.mode == "array" else scheduler
@@ -86,7 +85,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         echo(note, err=True)
     store = ResultsStore(request.store)
     known = durations_of(store.outcomes().values(), plan)
-    todo = [item.point for item in status(plan, store, request.session).todo]
+    todo = [item.point for item in session_status(plan, store, request.session).todo]
     for job, points, text in scripts:
         echo(_shape(job, spec, plan), err=True)
         own = {point.point_id for point in points}
@@ -135,7 +134,7 @@ def expected(todo: Sequence[Point], known: Durations, sweeps: int, spec: JobSpec
     """How long a job may take, by what its trials took before, and whether its limit is shorter."""
     if not todo:
         return ["time: nothing is left to do in this session"]
-    told, found = [f"time: {time_in_words(todo, known, sweeps)}"], cost(todo, known)
+    told, found = [f"time: {describe_cost(todo, known, sweeps)}"], cost(todo, known)
     if found is not None and spec.time_s is not None and found.time_s / sweeps > spec.time_s:
         told.append(f"note: longer than --time {spec.time}: the job stops in time, is queued again and goes on")
     return told

@@ -16,7 +16,7 @@ from benchsuite.grid.layers import bundled
 from benchsuite.host.site import JobMode, JobSpec
 from benchsuite.results.render.words import counted, duration, typed
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.status import Standing, examine, planned
+from benchsuite.runner.status import Standing, planned_trials, session_standing
 
 Text = str | None
 Number = int | None
@@ -81,7 +81,7 @@ def status(
     check_session(session)
     opened = ResultsStore(store)
     asked = expand.load_sweep(bundled(file), overrides or []) if file else None
-    found = examine(planned(asked, session, opened), session, opened, whole=asked is None)
+    found = session_standing(planned_trials(asked, session, opened), session, opened, whole=asked is None)
     tell(format, asdict(found), _lines(found))
     if file is None and (others := _other_sessions(found, opened)):
         echo(f"note: nothing of session {session} in {store}; --session of those there: {others}", err=True)

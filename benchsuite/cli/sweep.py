@@ -51,10 +51,16 @@ from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import Claims
 from benchsuite.runner.deadline import deadline_of
-from benchsuite.runner.durations import durations_of
-from benchsuite.runner.durations import in_words as time_in_words
-from benchsuite.runner.progress import SweepDisplay, left_lines, not_measured, nothing_left, summary, vanished
-from benchsuite.runner.search import Search, of_counts
+from benchsuite.runner.durations import describe_cost, durations_of
+from benchsuite.runner.progress import (
+    SweepDisplay,
+    describe_nothing_left,
+    describe_unmeasured,
+    describe_vanished,
+    left_lines,
+    summary,
+)
+from benchsuite.runner.search import Search, with_every_count
 from benchsuite.runner.status import keep_plan
 from benchsuite.storage.dataset.manifest import DatasetError, is_dataset, read_manifest
 
@@ -107,7 +113,7 @@ def search(
     options: SweepOptions,
 ) -> None:
     """Find the largest number of emulated accelerators that the data's path keeps above an AU."""
-    spec = of_counts(expand.load_sweep(bundled(file), options.overrides or []), most)
+    spec = with_every_count(expand.load_sweep(bundled(file), options.overrides or []), most)
     raise typer.Exit(_search(spec, options, au, max_repeats, format))
 
 
@@ -126,7 +132,7 @@ def _search(sweep: SweepSpec, options: SweepOptions, au: float | None, max_repea
             with SweepDisplay() as display, chosen as launcher, terminable(one_interrupt=True):
                 found = Search(plan, store, launcher, options.session, display, au, max_repeats)
                 display.say(found.heading())
-                tried = found.tried()
+                tried = found.try_counts()
     except CannotStart as error:
         return _cannot_start(error)
     except (KeyboardInterrupt, Terminated) as stop:
@@ -364,35 +370,35 @@ def _run(plan: Plan, store: ResultsStore, options: SweepOptions, chosen: Launche
     """
     session = options.session
     claims = Claims.of(store.path, session, options.lease)
-    state = sweeping.unclaimed(plan, store, session, retried(options.retry), claims, options.order_seed)
+    state = sweeping.shared_status(plan, store, session, retried(options.retry), claims, options.order_seed)
     clock = deadline_of(options.until, durations_of(store.outcomes().values(), plan))
     heading = [summary(plan, state), f"session {session}", f"store {store.path}", in_words(options.launcher, chosen)]
     told = state.todo and not show
     if told:
         todo = [item.point for item in state.todo]
-        heading.append(f"time: {time_in_words(todo, clock.known, left_s=clock.left_s())}")
+        heading.append(f"time: {describe_cost(todo, clock.durations, left_s=clock.left_s())}")
     with SweepDisplay() as display:
         display.say(" · ".join(heading))
         for line in damage_lines(store):
             display.say(line)
-        for skipped in sweeping.skipped_in_words(plan) if plan.points else []:  # else the error tells
+        for skipped in sweeping.describe_skipped(plan) if plan.points else []:  # else the error tells
             display.say(f"skipped {skipped}")
-        if plan.points and (remedy := sweeping.remedy_in_words(plan)):
+        if plan.points and (remedy := sweeping.describe_remedy(plan)):
             display.say(f"note: {remedy}")
         warnings = [fitting_in_memory(plan.points, plan.machine, memory_bytes()[1]), *crowded(plan)] if told else []
         for warning in filter(None, warnings):
             display.say(warning)
         if not plan.points:
             sweeping.record_skipped(plan, store, session)
-            display.say(f"error: {sweeping.nothing_runs(plan)}")
+            display.say(f"error: {sweeping.nothing_runs_error(plan)}")
             return NOTHING_RAN
         if not state.todo:
-            display.say(nothing_left(state, session))
+            display.say(describe_nothing_left(state, session))
             if show:
                 _show(plan, store, session)
             return _exit_code([], state)
         keep_plan(store.path, session, plan)
-        store.on_vanished = lambda gone: display.say(vanished(store.path, gone))
+        store.on_vanished = lambda gone: display.say(describe_vanished(store.path, gone))
         if isinstance(chosen, AgentLauncher):
             chosen.on_lost = display.say
         try:
@@ -406,7 +412,7 @@ def _run(plan: Plan, store: ResultsStore, options: SweepOptions, chosen: Launche
         for line in left_lines(ran):
             display.say(line)
     _show(plan, store, session)
-    if ran.none_fits:
+    if ran.no_time_reason:
         return NOTHING_RAN
     return REQUEUE if ran.out_of_time or ran.too_few_nodes else _exit_code(ran.records, state)
 
@@ -440,7 +446,7 @@ def _show_points(plan: Plan, store: ResultsStore, session: str) -> None:
     section = section_of(store, wanted, {point.point_id: point.label for point in points})
     if section.trials:
         section_table(section)
-    if told := not_measured(plan, section.trials):
+    if told := describe_unmeasured(plan, section.trials):
         echo(told)
     if any(point.spec.node for point in plan.points):
         echo(*slow_nodes.lines(section.trials))
@@ -457,10 +463,10 @@ def print_plan(plan: Plan, store: ResultsStore, options: SweepOptions) -> int:
     would run on too few cores say so.
     """
     session, shuffled = options.session, options.order_seed is not None
-    state = sweeping.status(plan, store, session)
+    state = sweeping.session_status(plan, store, session)
     waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
     alike: dict[tuple[bool, str, int | None], list[tuple[str, Point]]] = {}
-    for item in sweeping.rounds(plan, options.order_seed):
+    for item in sweeping.interleave_repeats(plan, options.order_seed):
         name, apart = trial_id(item.point.point_id, session, item.repeat), item.repeat if shuffled else None
         alike.setdefault((name in waiting, item.point.point_id, apart), []).append((name, item.point))
     for (waits, *_), repeats in alike.items():
@@ -469,12 +475,12 @@ def print_plan(plan: Plan, store: ResultsStore, options: SweepOptions) -> int:
         times = f"  x {len(repeats)}" if len(repeats) > 1 else ""
         but = f"  (oversubscribed: {crowd})" if crowd else ""
         echo(f"{'run ' if waits else 'done'}  {name}  {point.label}{times}{but}")
-    for told in sweeping.skipped_in_words(plan):
+    for told in sweeping.describe_skipped(plan):
         echo(f"skip  {told}")
-    for note in filter(None, [sweeping.remedy_in_words(plan), *crowding_skipped(plan)]):
+    for note in filter(None, [sweeping.describe_remedy(plan), *crowding_skipped(plan)]):
         echo(f"note  {note}")
     known = durations_of(store.outcomes().values(), plan)
-    time_left = [f"time: {time_in_words([item.point for item in state.todo], known)}"] if state.todo else []
+    time_left = [f"time: {describe_cost([item.point for item in state.todo], known)}"] if state.todo else []
     echo(" · ".join([summary(plan, state), *time_left]), err=True)
     warn_of_damage(store)
     return OK if plan.points else NOTHING_RAN

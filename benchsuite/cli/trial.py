@@ -63,7 +63,7 @@ def trial(
     if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
         echo(warning, err=True)
     alone = single_trial.fits_one_process(point)
-    record, samples = (single_trial.in_this_process if alone else single_trial.in_processes)(point, opened)
+    record, samples = (single_trial.run_in_this_process if alone else single_trial.run_in_processes)(point, opened)
     if opened:
         ((kept, _),) = appended([(record, samples)], store)
         assert isinstance(kept, TrialRecord)
@@ -103,7 +103,7 @@ def _check_loss(point: Point, format: PlainFormat) -> int:
     from benchsuite.runner import loss_check
 
     found = loss_check.check_loss(point)
-    tell(format, found, [loss_check.in_words(point, found)])
+    tell(format, found, [loss_check.describe_comparison(point, found)])
     return OK if found["equal"] else SOME_FAILED
 
 

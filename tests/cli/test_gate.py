@@ -375,9 +375,9 @@ def test_a_batch_that_was_found_is_marked(tmp_path: Path, monkeypatch: pytest.Mo
     def of(batch: int | str) -> bool:
         point = resolve(made_spec(batch_size=batch, data={"source": "synthetic"}), Machine(2, 0), 1, {})
         sized = replace(point, spec=point.spec.model_copy(update={"batch_size": 4}))
-        monkeypatch.setattr(sweep, "fitted", lambda *_: sized)
+        monkeypatch.setattr(sweep, "fit_batch_size", lambda *_: sized)
         monkeypatch.setattr(sweep, "record_skipped", lambda *_: None)
-        monkeypatch.setattr(sweep, "run_one", lambda attempt, *_: attempt.record("ok"))
+        monkeypatch.setattr(sweep, "run_attempt", lambda attempt, *_: attempt.record("ok"))
         plan = SimpleNamespace(
             sweep=SimpleNamespace(name="made", question=None, rank_by="samples_per_s"), skipped=[], points=[point]
         )

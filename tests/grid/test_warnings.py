@@ -70,7 +70,7 @@ def test_a_single_trial_warns_too(
     def stop(point: Any, store: Any) -> Any:
         raise UserError("no further")
 
-    monkeypatch.setattr(single_trial, "in_this_process", stop)
+    monkeypatch.setattr(single_trial, "run_in_this_process", stop)
     monkeypatch.setattr(trial, "memory_bytes", lambda: (0, 10**9))
     file = tmp_path / "trial.yaml"
     data = f"{{root: {dataset_root}, num_workers: 1}}"
