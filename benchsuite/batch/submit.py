@@ -18,7 +18,7 @@ from benchsuite.contract.exit_codes import NOTHING_RAN, OK
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
-from benchsuite.grid.layers import bundled, environment_fields
+from benchsuite.grid.layers import environment_fields, find_sweep_file
 from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
@@ -158,7 +158,7 @@ def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
 
 def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> Plan:
     """The plan of a sweep on the nodes of a job, whose devices this host may lack."""
-    sweep = expand.load_sweep(bundled(request.file), [*request.overrides, *(extra or [])])
+    sweep = expand.load_sweep(find_sweep_file(request.file), [*request.overrides, *(extra or [])])
     here = replace(this_machine(), nodes=spec.nodes or MANY_NODES)
     many = replace(here, cuda_devices=MANY_DEVICES, elsewhere=True)
     if here.cuda_devices or spec.gpus_per_node or "gpu" in (spec.gres or ""):
@@ -233,7 +233,7 @@ def _job(
     usual, _ = ranks_a_node(spec, points)
     per_node = max(point.spec.ranks_per_node or usual for point in points)
     store = Path(request.store).expanduser().absolute()
-    file = bundled(request.file)
+    file = find_sweep_file(request.file)
     named = request.file if spec.container and file != request.file else file.expanduser().absolute()
     words = ["benchsuite", "sweep", str(named), "--session", request.session, "--launcher", spec.launcher]
     words += request.words

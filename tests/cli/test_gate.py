@@ -207,7 +207,7 @@ class TestCheck:
         assert run_cli("check", "--store", quiet.path, "--on-alarm", "/nowhere/tell")[0] == 0
         code, _, err = run_cli("check", "--store", nightly.path, "--on-alarm", "/nowhere/tell")
         assert code == REGRESSION
-        assert err == "warning: --on-alarm /nowhere/tell: No such file or directory: nobody was told\n"
+        assert err == "warning: --on-alarm /nowhere/tell: No such file or directory: nobody got the message\n"
 
     def test_half_the_rate_on_the_second_night_is_exit_code_10(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "two", 2, num_points=2, change=lambda night, point: {"slower": 1.4 * night * point})
