@@ -32,7 +32,7 @@ Command = Any
 """A command of click, whose classes typer does not export."""
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it."),
+        "demo": ("sweep:demo", "Make a small dataset and run a real sweep on it."),
         "doctor": ("inspect:doctor", "Check this machine and paths."),
         "advise": ("sweep:advise", "Find the format and the workers for your data."),
     },

@@ -32,7 +32,7 @@ Overrides = Annotated[
 ]
 Profile = Annotated[
     ProfileName | None,
-    typer.Option("--profile", help="Also record I/O: io, or strace (no AU then); torch: PyTorch's profile."),
+    typer.Option("--profile", help="Also record a profile: io or strace of I/O (strace: no AU), torch, nvtx."),
 ]
 Where = Annotated[
     list[str] | None,
@@ -40,6 +40,8 @@ Where = Annotated[
         "--where", metavar="KEY=VALUE", help="Keep trials with KEY=VALUE, such as data.format=hdf5. May be repeated."
     ),
 ]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as an SVG file in DIR.")]
+Pdf = Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="Draw each chart as a PDF file in DIR.")]
 Tabular = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
 Plain = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
 

@@ -95,7 +95,7 @@ def _check_devices() -> int:
 
 def schema(
     what: Annotated[
-        SchemaName, typer.Argument(help="Whose schema: trial, sweep, record, manifest, machine, model or table.")
+        SchemaName, typer.Argument(help="What to describe: trial, sweep, record, manifest, machine, model or table.")
     ],
 ) -> None:
     """Print a JSON Schema."""

@@ -38,6 +38,41 @@ Overlap = Annotated[
 Buckets = Annotated[
     str | None, typer.Option("--buckets", help="With --overlap: sizes of DDP's buckets; default: 1MiB,4MiB,25MiB.")
 ]
+LlmModel = Annotated[
+    str | None,
+    typer.Option("--model", help="Write files of an LLM's trainer, without its devices: llama3-8b, -70b, -405b."),
+]
+LlmFramework = Annotated[
+    Framework, typer.Option("--framework", help="With --model: whose files: fsdp, megatron, deepspeed (ZeRO-3).")
+]
+Subset = Annotated[
+    int | None, typer.Option("--subset", min=1, help="With --model: number of ranks that write here; default: all.")
+]
+TensorParallelism = Annotated[
+    int | None,
+    typer.Option(
+        "--tp", min=1, help="With megatron: tensor parallelism; default: as MLPerf Storage (8 for 70b, 405b)."
+    ),
+]
+PipelineStages = Annotated[
+    int | None, typer.Option("--pp", min=1, help="With megatron: pipeline stages; default: 32 for 405b.")
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=1, help="Seconds until every rank is killed.")]
+CollectiveName = Annotated[
+    str,
+    typer.Option(
+        "--op",
+        help="Collective: all, all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv.",
+    ),
+]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        "--algorithm",
+        help="Algorithm: all, backend (its own choice), or a step table over send/recv: ring, recursive_doubling, "
+        "halving_doubling, torus, tree, parameter_server, parameter_server_sharded, all_to_all, binomial.",
+    ),
+]
 
 
 @probe_app.command("storage")
@@ -104,7 +139,7 @@ def probe_nodes(
         Path | None, typer.Option("--exclude-list", help="File for the names of slow nodes, for sbatch --exclude.")
     ] = None,
     launcher: LauncherName = "auto",
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until every rank is killed.")] = 900,
+    timeout: Timeout = 900,
     store: Store = None,
     session: Session = "default",
     format: Format = "table",
@@ -127,23 +162,11 @@ def probe_checkpoint(
         str, typer.Option("--workload", help="Workload whose model and optimizer are written.")
     ] = "resnet50",
     variant: Annotated[str, typer.Option("--variant", help="Variant of the workload.")] = "reference",
-    model: Annotated[
-        str | None,
-        typer.Option("--model", help="Write files of an LLM's trainer, without its devices: llama3-8b, -70b, -405b."),
-    ] = None,
-    framework: Annotated[
-        Framework, typer.Option("--framework", help="With --model: whose files: fsdp, megatron, deepspeed (ZeRO-3).")
-    ] = "fsdp",
-    subset: Annotated[
-        int | None, typer.Option("--subset", min=1, help="With --model: number of ranks that write here; default: all.")
-    ] = None,
-    tp: Annotated[
-        int | None,
-        typer.Option("--tp", min=1, help="With megatron: tensor parallelism; default: as in MLPerf Storage."),
-    ] = None,
-    pp: Annotated[
-        int | None, typer.Option("--pp", min=1, help="With megatron: pipeline stages; default: as in MLPerf Storage.")
-    ] = None,
+    model: LlmModel = None,
+    framework: LlmFramework = "fsdp",
+    subset: Subset = None,
+    tp: TensorParallelism = None,
+    pp: PipelineStages = None,
     world_size: Annotated[int, typer.Option("--world-size", "--ranks", min=1, help="Number of ranks.")] = 1,
     parallelism: Annotated[
         str,
@@ -162,7 +185,7 @@ def probe_checkpoint(
         int, typer.Option("--batch-size", min=1, help="Samples per rank in the training steps between checkpoints.")
     ] = 2,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Number of checkpoints to write and read.")] = 5,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until every rank is killed.")] = 900,
+    timeout: Timeout = 900,
     store: Store = None,
     session: Session = "default",
     format: Format = "table",
@@ -206,13 +229,7 @@ def _refuse(names: set[str], allowed: str) -> None:
 
 @probe_app.command("comm")
 def probe_comm(
-    op: Annotated[
-        str,
-        typer.Option(
-            "--op",
-            help="Collective: all, all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, send_recv.",
-        ),
-    ] = "all_reduce",
+    op: CollectiveName = "all_reduce",
     sizes: Annotated[
         str,
         typer.Option(
@@ -228,14 +245,7 @@ def probe_comm(
     backend: Annotated[
         CommBackend, typer.Option("--backend", help="Backend: auto (nccl where there are CUDA devices), gloo, nccl.")
     ] = "auto",
-    algorithm: Annotated[
-        str,
-        typer.Option(
-            "--algorithm",
-            help="Algorithm: all, backend (its own choice), or a step table over send/recv: ring, recursive_doubling, "
-            "halving_doubling, torus, tree, parameter_server, parameter_server_sharded, all_to_all, binomial.",
-        ),
-    ] = "backend",
+    algorithm: Algorithm = "backend",
     overlap: Overlap = False,
     buckets: Buckets = None,
     iterations: Annotated[int, typer.Option("--iterations", min=2, help="Least number of samples of each size.")] = 20,
@@ -244,7 +254,7 @@ def probe_comm(
     ranks_per_node: Annotated[
         int | None, typer.Option("--ranks-per-node", min=1, help="Ranks per node, as in a trial.")
     ] = None,
-    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until every rank is killed.")] = 900,
+    timeout: Timeout = 900,
     store: Store = None,
     session: Session = "default",
     format: Format = "table",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Store, drawn_by, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Pdf, Store, Svg, drawn_by, warn_of_damage
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
@@ -59,12 +59,8 @@ def report(
     json: Annotated[
         Path | None, typer.Option("--json", metavar="OUT.json", help="Write the whole report as one JSON object.")
     ] = None,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as an SVG file in DIR.")
-    ] = None,
-    pdf: Annotated[
-        Path | None, typer.Option("--pdf", metavar="DIR", help="Draw each chart as a PDF file in DIR.")
-    ] = None,
+    svg: Svg = None,
+    pdf: Pdf = None,
     why: Annotated[
         bool,
         typer.Option(

@@ -1,13 +1,12 @@
 """The verb `scaling`: weak and strong scaling efficiency of a store's series."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, Where, drawn_by, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Pdf, Store, Svg, Tabular, Where, drawn_by, warn_of_damage
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document, echo
@@ -41,12 +40,8 @@ def scaling(
         bool,
         typer.Option("--mix-environments", help="Also join trials of different machines, libraries and file systems."),
     ] = False,
-    svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="DIR", help="Draw the chart as an SVG file in DIR.")
-    ] = None,
-    pdf: Annotated[
-        Path | None, typer.Option("--pdf", metavar="DIR", help="Draw the chart as a PDF file in DIR.")
-    ] = None,
+    svg: Svg = None,
+    pdf: Pdf = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print the tables as LaTeX (booktabs).")] = False,
 ) -> None:
     """Print weak and strong scaling efficiency with intervals, what the loss goes to, and the laws that fit."""

@@ -114,9 +114,9 @@ def _guess_note(points: Collection[str]) -> str:
     """Return the note that points with no trial yet are taken to last as long as others; empty where all have one."""
     if not points:
         return ""
-    one = len(points) == 1
-    taken = f"{'it is' if one else 'they are'} taken to last as long as others of this sweep"
-    return f" ({counted(len(points), 'point')} {'has' if one else 'have'} no trial yet: {taken})"
+    has, they_are = ("has", "it is") if len(points) == 1 else ("have", "they are")
+    missing = f"{counted(len(points), 'point')} {has} no trial yet"
+    return f" ({missing}: {they_are} taken to last as long as others of this sweep)"
 
 
 def _format_hours(seconds: float) -> str:

@@ -63,7 +63,7 @@ class Search:
 
     @property
     def _first_point(self) -> Point:
-        """A point for what all points share."""
+        """Any point of the sweep; points differ only in their count."""
         return next(iter([*self.plan.points, *(skipped.point for skipped in self.plan.skipped)]))
 
     @property
@@ -74,7 +74,7 @@ class Search:
 
     @property
     def threshold(self) -> float:
-        """The AU to keep."""
+        """The AU to keep: the given one, or the published one of the workload."""
         spec = self._first_point.spec
         return self.au if self.au is not None else published(spec.device, spec.workload)["min_au"] or DEFAULT_AU
 
