@@ -58,7 +58,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Forecast": {
         "scaling": ("scaling:scaling", "Weak and strong scaling."),
         "predict": ("predict:predict", "Predict steps, rates and utilization at more ranks."),
-        "plan": ("plan:plan", "The best layouts of a model on a machine."),
+        "plan": ("benchsuite_plan.verb:plan", "The best layouts of a model on a machine."),
     },
     "Reference": {
         "list": ("inspect:list_", "What there is to choose from."),
@@ -158,7 +158,7 @@ class Verbs(TyperGroup):
 def load_verb(name: str) -> Command:
     """Import a verb and return its command."""
     module_name, _, attribute = VERBS[name][0].partition(":")
-    module = import_module(f"benchsuite.cli.{module_name}")
+    module = import_module(module_name if "." in module_name else f"benchsuite.cli.{module_name}")
     defined = getattr(module, attribute)
     if not isinstance(defined, typer.Typer):
         verb = typer.Typer(add_completion=False, rich_markup_mode=None)

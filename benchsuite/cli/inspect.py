@@ -22,10 +22,10 @@ from benchsuite.grid.expand import load_sweep
 from benchsuite.grid.layers import BUILT_IN, Layered, bundled, entries, layered
 from benchsuite.host.machine import this_machine
 from benchsuite.launch import launcher
-from benchsuite.predict.layout import machines, models
 from benchsuite.results.report.several_gpus import UNTESTED
 from benchsuite.workloads import engine
 from benchsuite.workloads.facts import FACTS
+from benchsuite_plan.layout import machines, models
 
 SchemaName = Literal["trial", "sweep", "record", "manifest", "machine", "model", "table"]
 
@@ -43,7 +43,7 @@ def list_(
     from benchsuite.host import doctor as examination
 
     if yaml is not None:
-        from benchsuite.predict.layout import template
+        from benchsuite_plan.layout import template
 
         return document(template.text(what, yaml).removesuffix("\n"))
     found = everything()
@@ -100,8 +100,8 @@ SCHEMAS: Mapping[str, str] = {
     "sweep": "benchsuite.contract.trial_spec:SweepSpec",
     "record": "benchsuite.results.store.record:AnyRecord",
     "manifest": "benchsuite.storage.dataset.manifest:Manifest",
-    "machine": "benchsuite.predict.layout.machines:Machine",
-    "model": "benchsuite.predict.layout.models:Model",
+    "machine": "benchsuite_plan.layout.machines:Machine",
+    "model": "benchsuite_plan.layout.models:Model",
     "table": "benchsuite.predict.scaling.table_input:Table",
 }
 """Where each model is: that of tables takes pandas."""

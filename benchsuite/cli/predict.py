@@ -22,7 +22,6 @@ from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.outlook import COLUMNS, TEST_COLUMNS, check_reach
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.scaling.table_input import has_layouts, read
-from benchsuite.predict.scaling.table_layouts import LayoutCurves, why_series
 from benchsuite.predict.theory.alpha_beta_fit import from_nccl_tests, from_rows
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.render.tables import Column, Row, as_csv, as_json, as_markdown, inline
@@ -30,6 +29,7 @@ from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.report.scaling import titles
 from benchsuite.results.scaling.series import Series
 from benchsuite.results.store.store import ResultsStore
+from benchsuite_plan.tables.table_layouts import LayoutCurves, why_series
 
 EPILOG = (
     "Columns: efficiency: samples/s over those of the smallest measured scale times as many ranks; compute, "

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from benchsuite.cli.inspect import SCHEMAS, json_schema
-from benchsuite.predict.layout import machines
+from benchsuite_plan.layout import machines
 
 ROOT = Path(__file__).parents[2]
 CONTRACT = Path(__file__).parent / "fixtures" / "contract_v2.json"

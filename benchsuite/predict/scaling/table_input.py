@@ -13,7 +13,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, RootModel
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling.configurations import Configurations
+from benchsuite_plan.tables.configurations import Configurations
 
 TIMES = ("step_s", "step_ms", "samples_per_s", "tokens_per_s", "tps_per_gpu")
 

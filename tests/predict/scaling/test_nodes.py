@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchsuite.predict.layout import machines
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve, Point
 from benchsuite.predict.scaling.exposed_communication import buckets_of, exposed, ring_s
@@ -15,6 +14,7 @@ from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.theory.alpha_beta_fit import Key
 from benchsuite.predict.theory.alpha_beta_fit import fit as fit_collective
 from benchsuite.results.scaling.series import find_series
+from benchsuite_plan.layout import machines
 from tests.results.scaled import frame, made_trial
 
 ROOM = 4

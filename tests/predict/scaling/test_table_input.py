@@ -9,7 +9,7 @@ import pytest
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling.from_store import from_table
 from benchsuite.predict.scaling.table_input import configurations, families, has_layouts, read, words
-from benchsuite.predict.scaling.table_layouts import LayoutCurves
+from benchsuite_plan.tables.table_layouts import LayoutCurves
 
 VTRAIN = """# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,\
 data parallelism,pipeline parallelism,iteration time (ms)
