@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from benchsuite.contract.yaml_file import parse_yaml
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.interval import Z_95
+from benchsuite_plan.theory.interval import Z_95
 
 Number = float | Floats
 

@@ -1,8 +1,8 @@
 """Staging in a plan: a step from node-local copies beside one from the shared file system, and when copying pays.
 
 Staging copies the whole dataset to every node once: nodes x bytes, as fast as the shared file system, the nodes'
-adapters and their drives let it. `io.staging_break_even_epochs` says when that is saved again; the dataset's size
-cancels out of it, for what is copied and what an epoch reads both grow with it.
+adapters and their drives let it. That is saved again after copy_s / (shared epoch - staged epoch) epochs; the dataset's
+size cancels out of it, for what is copied and what an epoch reads both grow with it.
 """
 
 from dataclasses import dataclass, replace
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.theory.input import staging_break_even_epochs
 from benchsuite_plan.layout.candidates import Job, Layouts
 from benchsuite_plan.layout.cost import cost, read_bytes_per_s
 from benchsuite_plan.layout.models import sample_bytes
@@ -49,7 +48,7 @@ def check(job: Job) -> None:
     if storage.local_read_bytes_per_s is None:
         raise UserError(
             f"staging: {machine.name} tells no storage.local_read_bytes_per_s; give it in a YAML file of your own: "
-            "benchsuite list machines --yaml NAME prints one to edit"
+            "benchsuite plan list machines --yaml NAME prints one to edit"
         )
     if sample_bytes(job.model) is None:
         raise UserError(f"staging: bytes of a stored sample of {job.model.name} are not known: give sample_bytes")
@@ -73,13 +72,12 @@ def staging(job: Job, layout: Layouts, samples: float | None) -> Staging | None:
         return None
     shared, staged = (float(cost(replace(job, staged=way), one, job.typical).step_s[0]) for way in (False, True))
     sample_s = job.nodes * size / copy_bytes_per_s(job)
-    epochs = float(staging_break_even_epochs(sample_s * job.batch, shared, staged))
     count, whole = job.model.dataset_samples, dataset_bytes(job)
     return Staging(
         assumed="staged" if job.staged else "shared",
         shared_step_s=shared,
         staged_step_s=staged,
-        break_even_epochs=epochs if np.isfinite(epochs) and shared - staged > EQUAL * shared else None,
+        break_even_epochs=sample_s * job.batch / (shared - staged) if shared - staged > EQUAL * shared else None,
         copy_s=None if count is None else sample_s * count,
         epochs=None if count is None or samples is None else samples / count,
         fits=None if whole is None or storage.local_bytes is None else whole <= storage.local_bytes,

@@ -1,7 +1,7 @@
 """Seconds of a training step: one function of what is computed and moved (`work.Work`) and of constants.
 
 The constants are assumed (`cost.constants_of`: data sheets and published efficiencies), fitted to measured steps
-(`predict.scaling.layout_fit`), or measured (`probe device`, `probe comm`).
+(`tables.layout_fit`), or measured (`probe device`, `probe comm`).
 """
 
 from dataclasses import dataclass, fields

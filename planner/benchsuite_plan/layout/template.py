@@ -17,7 +17,7 @@ HEADS = {
     "machines": "A machine of your own: edit, save, and give the file to `benchsuite plan --machine`.",
     "models": "A model of your own: edit, save, and give the file to `benchsuite plan --model`.",
 }
-NOTE = "null: not known. `benchsuite schema {what}` has every key with its bounds."
+NOTE = "null: not known. `benchsuite plan schema {what}` has every key with its bounds."
 
 
 def text(what: str, name: str) -> str:
@@ -27,7 +27,7 @@ def text(what: str, name: str) -> str:
         UserError: neither machines nor models are asked for, or there is none of that name.
     """
     if what not in HEADS:
-        raise UserError(f"--yaml {name}: goes with {' and '.join(HEADS)}: benchsuite list machines --yaml {name}")
+        raise UserError(f"--yaml {name}: goes with {' and '.join(HEADS)}: benchsuite plan list machines --yaml {name}")
     of = machines if what == "machines" else models
     if name not in of.names():
         raise refuse("--yaml", name, of.names())

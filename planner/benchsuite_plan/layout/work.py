@@ -8,10 +8,10 @@ import numpy as np
 
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.collectives import terms
-from benchsuite.predict.theory.input import of_slowest
 from benchsuite_plan.layout.candidates import RECOMPUTE, Ints, Job, Layouts, layers_of, padded_vocab
 from benchsuite_plan.layout.memory import Stages, bytes_of, layer_activation_bytes, sharded_mode, stage_params
 from benchsuite_plan.layout.models import shape_of, widths
+from benchsuite_plan.theory.slowest import of_slowest
 
 FULL, SELECTIVE = RECOMPUTE.index("full"), RECOMPUTE.index("selective")
 TILE = 8

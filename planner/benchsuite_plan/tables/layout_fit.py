@@ -10,7 +10,6 @@ from scipy.optimize import least_squares
 
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.predict.theory.interval import DRIFT_PER_DOUBLING, Z_95, conformal_quantile, distance
 from benchsuite_plan.layout import machines, models
 from benchsuite_plan.layout.assumptions import Assumptions, ranges
 from benchsuite_plan.layout.candidates import Job
@@ -18,6 +17,7 @@ from benchsuite_plan.layout.cost import constants_of
 from benchsuite_plan.layout.step import Constants, Cost, step
 from benchsuite_plan.layout.work import Work
 from benchsuite_plan.tables.configurations import Configurations
+from benchsuite_plan.theory.interval import DRIFT_PER_DOUBLING, Z_95, conformal_quantile, distance
 
 MIN_ROWS = 6
 FOLDS = 10
@@ -225,7 +225,10 @@ def fit(
     """
     times = np.asarray(seconds, dtype=np.float64)
     if len(times) < MIN_ROWS:
-        raise UserError(f"{len(times)} rows with a step time: the model of layouts needs at least {MIN_ROWS}")
+        raise UserError(
+            f"{len(times)} rows with a step time: the model of layouts needs at least {MIN_ROWS}; `benchsuite predict "
+            "--table` predicts series of ranks, from a table without the model's shape"
+        )
     given = priors_for(runs, times, known)
     fitted = fit_constants(runs.work, times, given)
     errors = errors_out_of_sample(runs.work, times, fitted, given, groups, seed)

@@ -1,6 +1,6 @@
 """A table of layouts with times: the model of layouts fitted to all of it, and each layout predicted at more ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -10,20 +10,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import series
-from benchsuite.predict.scaling.from_store import from_table
-from benchsuite.predict.scaling.outlook import summary, tested
-from benchsuite.predict.scaling.series import MAX_BEYOND, MIN_SCALES
-from benchsuite.predict.scaling.table_input import (
-    SHAPE,
-    configurations,
-    families,
-    has_layouts,
-    samples_per_step,
-    sources,
-    words,
-)
-from benchsuite.predict.theory.interval import DRIFT_PER_DOUBLING, Z_95, conformal_quantile
 from benchsuite_plan.layout.step import Constants, Cost, step
 from benchsuite_plan.tables.configurations import Configurations
 from benchsuite_plan.tables.layout_fit import (
@@ -37,9 +23,15 @@ from benchsuite_plan.tables.layout_fit import (
     priors,
     priors_for,
 )
+from benchsuite_plan.tables.table_input import configurations, families, samples_per_step, sources, words
+from benchsuite_plan.theory.interval import DRIFT_PER_DOUBLING, Z_95, conformal_quantile
 
+MAX_BEYOND = 8
+"""Times the most ranks measured: predictions beyond it are refused unless asked for."""
 TRIED, CLEARLY = 10, 0.005
 """Layouts by which series and the model of layouts are compared; how much smaller the error of series must be."""
+LEAST_SCALES = 3
+"""Scales of a layout that is compared: two of them predict the largest."""
 NETWORK = ("link_bytes_per_s", "node_bytes_per_s")
 
 
@@ -60,7 +52,7 @@ class LayoutCurves:
     def of(
         cls, frame: pd.DataFrame, name: str, network: float = 1.0, node_bytes_per_s: float | None = None
     ) -> "LayoutCurves":
-        """Make them of a table that `table_input.has_layouts`.
+        """Make them of a table (`table_input.read`).
 
         Raises:
             UserError: a row without a time, or with degrees that do not fit.
@@ -121,10 +113,8 @@ class LayoutCurves:
         """A prediction for each row of another table, which needs no times (`table_input.read`).
 
         Raises:
-            UserError: rows that tell no layouts, or degrees that do not fit.
+            UserError: degrees that do not fit.
         """
-        if not has_layouts(rows):
-            raise UserError(f"--rows: each row needs {', '.join(SHAPE)}; it has {', '.join(map(str, rows.columns))}")
         wanted, _ = configurations(rows)
         shared = [name for name in self.frame.columns if name in rows]
         together = families(pd.concat([self.frame[shared], rows[shared]], ignore_index=True)).to_numpy()
@@ -303,42 +293,37 @@ class LayoutCurves:
         return float(self.seconds[place]), ends
 
 
-def why_series(frame: pd.DataFrame, name: str) -> str | None:
-    """Why a table of layouts is better predicted layout by layout, as series of ranks; None: it is not.
+def beside_series(frame: pd.DataFrame, name: str) -> list[str]:
+    """A line where each layout alone, as a series of ranks, foretells its largest scale better than the model does.
 
-    The largest scale of each layout of three scales or more is held back, of TRIED layouts at most, and predicted by
-    both. Layouts of one scale need the model of layouts.
-
-    Raises:
-        UserError: degrees that do not fit.
+    The largest scale of each layout of LEAST_SCALES or more is held back, of TRIED layouts at most. The layout alone
+    predicts it by a power of the ranks through the two scales before it.
     """
-    if len(frame) < MIN_ROWS:
-        return f"{len(frame)} rows, where the model of layouts needs {MIN_ROWS}: each layout is a series of its own"
     family, ranks = families(frame), frame["ranks"]
     scales = ranks.groupby(family).nunique()
-    if scales.min() < MIN_SCALES or scales.max() <= MIN_SCALES:
-        return None
-    tried = scales[scales > MIN_SCALES].nlargest(TRIED).index
+    tried = scales[scales >= LEAST_SCALES].nlargest(TRIED).index
     held = family.isin(tried) & (ranks == ranks.groupby(family).transform("max"))
-    curves = [curve for curve in from_table(frame[family.isin(tried)], name) if len(curve.points) > MIN_SCALES]
-    if not curves or (~held).sum() < MIN_ROWS:
-        return None
-    by_series = [
-        _off(series.fit(c.upto(c.points[-2].ranks)).at(c.most_ranks).step_s, c.points[-1].middle_s) for c in curves
-    ]
+    if scales.min() < 2 or not held.any() or (~held).sum() < MIN_ROWS:
+        return []
+    by_series = [_missed_by_series(frame[family == each]) for each in tried]
     known = LayoutCurves.of(frame[~held].reset_index(drop=True), name)
     found = known.of_rows(frame[held].drop(columns=["step_s"]).reset_index(drop=True))
-    by_model = [_off(row["step_s"], step_s) for row, step_s in zip(found, frame["step_s"][held], strict=True)]
+    by_model = [abs(row["step_s"] / step_s - 1) for row, step_s in zip(found, frame["step_s"][held], strict=True)]
     if np.mean(by_series) > np.mean(by_model) - CLEARLY:
-        return None
-    return (
-        f"each layout is a series of its own: the largest scales are off by {np.mean(by_series):.1%} that way, by "
-        f"{np.mean(by_model):.1%} with the model of layouts"
-    )
+        return []
+    return [
+        f"warning: held back, the largest scales are off by {np.mean(by_model):.1%} with the model of layouts, by "
+        f"{np.mean(by_series):.1%} with each layout as a series of ranks: `benchsuite predict --table` predicts series "
+        "of ranks, from a table without the model's shape"
+    ]
 
 
-def _off(predicted_s: float, measured_s: float) -> float:
-    return abs(predicted_s / measured_s - 1)
+def _missed_by_series(rows: pd.DataFrame) -> float:
+    """How far a layout's largest scale is from the power of the ranks through the two before it, as a share."""
+    middle = rows.groupby("ranks")["step_s"].median()
+    ranks, seconds = np.log(middle.index.to_numpy(dtype=np.float64))[-3:], np.log(middle.to_numpy())[-3:]
+    slope = (seconds[1] - seconds[0]) / (ranks[1] - ranks[0])
+    return float(abs(np.expm1(seconds[1] + slope * (ranks[2] - ranks[1]) - seconds[2])))
 
 
 def _times_off() -> float:
@@ -378,3 +363,21 @@ def _as_row(
     busy = of.compute_s + of.recompute_s + of.optimizer_s + of.straggling_s
     shares = {"compute": busy, "communication": of.communication_s, "bubble": of.bubble_s}
     return row | {f"{name}_share": float(share[0]) / seconds[0] for name, share in shares.items()}
+
+
+def tested(label: str, ranks: int, measured_s: float, seconds: Sequence[float]) -> dict[str, Any]:
+    """A flat row of a prediction and its ends beside what was measured."""
+    step_s, low_s, high_s = seconds
+    own = {"label": label, "ranks": ranks, "measured_s": measured_s}
+    own |= {"step_s": step_s, "step_s_low": low_s, "step_s_high": high_s}
+    return own | {"error": step_s / measured_s - 1, "within": low_s <= measured_s <= high_s}
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Errors of a back-test and how many of its intervals hold."""
+    errors = np.abs([row["error"] for row in rows])
+    held = np.mean([row["within"] for row in rows])
+    return (
+        f"{len(rows)} predicted: error median {np.median(errors):.1%}, mean {errors.mean():.1%}, worst "
+        f"{errors.max():.1%}; {held:.0%} within their 90 % intervals"
+    )

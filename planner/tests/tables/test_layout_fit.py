@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.theory import interval
 from benchsuite_plan.layout.step import step
 from benchsuite_plan.tables.configurations import Configurations
 from benchsuite_plan.tables.layout_fit import (
@@ -20,6 +19,7 @@ from benchsuite_plan.tables.layout_fit import (
     shapes,
     sizes,
 )
+from benchsuite_plan.theory import interval
 from planner.tests.configured import configured, constants, published
 
 

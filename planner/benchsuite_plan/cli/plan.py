@@ -1,11 +1,8 @@
-"""The verb `plan`: the best layouts of a model on a machine, or one pipeline schedule drawn."""
+"""The best layouts of a model on a machine."""
 
 import json
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,27 +11,15 @@ import typer
 import yaml
 from rich.console import Console
 
-from benchsuite.cli.common import Plain, drawn_by
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import MAX_NAME_LENGTH
-from benchsuite.predict.theory.schedules import (
-    SPLIT,
-    bubbles,
-    canonical,
-    idle_fractions,
-    makespan,
-    peak_in_flight,
-    schedule,
-)
-from benchsuite.results.charts.modelled import MAX_SLOTS, pipelines
-from benchsuite.results.export import charts
 from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.render.words import counted
-from benchsuite.results.report.modelled import PipelineStep, Slot, schedule_text
 from benchsuite.results.store.store import ResultsStore
+from benchsuite_plan.cli.schedule import check_alone, draw
 from benchsuite_plan.layout import machines, models
 from benchsuite_plan.layout.candidates import RECIPES, RECOMPUTE, Choices, Job, Recipe, checked_precision, samples_of
 from benchsuite_plan.layout.layout_search import Plan, Planned, parse_changes
@@ -71,10 +56,10 @@ def _at_least_1(name: str, help: str, most: float = MOST) -> typer.models.Option
 
 ModelOption = Annotated[
     str | None,
-    typer.Option("--model", metavar="NAME|FILE", help="What to train: see `benchsuite list models`; or a config.json."),
+    typer.Option("--model", metavar="NAME|FILE", help="See `benchsuite plan list models`; or a config.json."),
 ]
 MachineOption = Annotated[
-    str | None, typer.Option("--machine", metavar="NAME|FILE", help="Where: see `benchsuite list machines`.")
+    str | None, typer.Option("--machine", metavar="NAME|FILE", help="Where: see `benchsuite plan list machines`.")
 ]
 Devices = Annotated[int | None, _at_least_1("--devices", "Accelerators in all.")]
 Batch = Annotated[int | None, _at_least_1("--batch", "Samples a step, all devices together.")]
@@ -95,8 +80,6 @@ ExpertParallel = Annotated[int | None, _at_least_1("--expert-parallel", "Only so
 Explain = Annotated[bool, typer.Option("--explain", help="Also what the columns are, and what is assumed.")]
 TensorParallel = Annotated[int | None, _at_least_1("--tensor-parallel", "Only this degree.")]
 PipelineParallel = Annotated[int | None, _at_least_1("--pipeline-parallel", "Only this degree.")]
-SequenceParallel = Annotated[bool, typer.Option(help="Tensor-parallel ranks also split norms and dropout.")]
-FlashAttention = Annotated[bool, typer.Option(help="Attention never stores its scores.")]
 WhatIf = Annotated[
     str | None,
     typer.Option(
@@ -130,6 +113,7 @@ Svg = Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw the
 
 
 def plan(
+    context: typer.Context,
     model: ModelOption = None,
     machine: MachineOption = None,
     devices: Devices = None,
@@ -146,8 +130,6 @@ def plan(
     pipeline_parallel: PipelineParallel = None,
     context_parallel: ContextParallel = None,
     expert_parallel: ExpertParallel = None,
-    sequence_parallel: SequenceParallel = True,
-    flash_attention: FlashAttention = True,
     what_if: WhatIf = None,
     staging: Staging = False,
     measured: Measured = None,
@@ -158,19 +140,21 @@ def plan(
     write_sweep: WriteSweep = None,
     top: Top = 10,
     explain: Explain = False,
-    format: Plain = "table",
+    format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = "table",
 ) -> None:
     """The best layouts of a model on a machine: time, memory, bubble, exchange, input, days and energy."""
+    if context.invoked_subcommand is not None:
+        return _refuse_options(context)
     needed = {"--model": model, "--machine": machine, "--devices": devices, "--batch": batch}
     planning = needed | {"--write-sweep": write_sweep, "--measured": measured, "--recipe": recipe}
     check_alone(schedule, {"--microbatches": microbatches, "--svg": svg}, planning)
     if schedule is not None:
         return draw(schedule, pipeline_parallel, microbatches, interleave, svg, format)
     if missing := [name for name, value in needed.items() if value is None]:
-        raise UserError(f"plan needs {', '.join(missing)}; see `benchsuite list models` and `list machines`")
+        raise UserError(f"plan needs {', '.join(missing)}; see `benchsuite plan list`")
     of = _model(str(model), seq_len)
-    ways = {"sequence_parallel": sequence_parallel, "flash_attention": flash_attention, "staged": staging}
-    job = _job(of, machines.load(str(machine)), devices or 1, batch or 1, precision, measured, recipe, **ways)
+    where = machines.load(str(machine))
+    job = _job(of, where, devices or 1, batch or 1, precision, measured, recipe, staging)
     fixed = choices(
         zero=zero,
         recompute=recompute,
@@ -185,6 +169,14 @@ def plan(
     plan_layouts(job, fixed, num_samples, parse_changes(what_if), top, format, write_sweep, explain)
 
 
+def _refuse_options(context: typer.Context) -> None:
+    """Refuse options before a verb below `plan`, whose own they are not."""
+    given = [name for name in context.params if str(context.get_parameter_source(name)).endswith("COMMANDLINE")]
+    if given:
+        option = "--" + given[0].replace("_", "-")
+        raise UserError(f"plan {context.invoked_subcommand} with {option} before it: options come after the verb")
+
+
 def _job(
     of: Model,
     where: Machine,
@@ -193,7 +185,7 @@ def _job(
     precision: str | None,
     measured: Path | None,
     recipe: str | None,
-    **ways: bool,
+    staged: bool,
 ) -> Job:
     """What is planned, at a precision that the machine has, with what probes of a store measured."""
     chosen = checked_precision(where, precision)
@@ -201,7 +193,7 @@ def _job(
         raise refuse("--recipe", recipe, RECIPES)
     who: Recipe = recipe or ("megatron" if trained(of).lacking else "trial")
     told = {} if measured is None else of_store(ResultsStore(measured), where, chosen)
-    return Job(of, where, devices, batch, chosen, recipe=who, measured=told, **ways)
+    return Job(of, where, devices, batch, chosen, staged=staged, recipe=who, measured=told)
 
 
 def _model(name: str, seq_len: int | None) -> Model:
@@ -299,65 +291,3 @@ def _print_table(rows: Sequence[tuple[str, Planned]], first: str, memory_bytes: 
     columns = [Column(heading, itemgetter(heading), heading not in TEXTS) for heading in (first, *shown)]
     found = [{first: name, **dict(zip(HEADINGS, cells_of(each, memory_bytes), strict=True))} for name, each in rows]
     out.print(fitting_table(found, columns, out, DROPPED_FIRST))
-
-
-def check_alone(name: str | None, drawing: Mapping[str, object], planning: Mapping[str, object]) -> None:
-    """Options of drawing need --schedule; those of planning have no meaning beside it.
-
-    Raises:
-        UserError: such an option is given.
-    """
-    wrong = [option for option, value in (drawing if name is None else planning).items() if value is not None]
-    if wrong and name is None:
-        raise UserError(f"plan: {wrong[0]} without --schedule; allowed: with --schedule NAME")
-    if wrong:
-        allowed = "--pipeline-parallel, --interleave, --format, " + ", ".join(drawing)
-        raise UserError(f"plan: --schedule {name} with {wrong[0]}; allowed: {allowed}")
-
-
-def draw(
-    name: str,
-    stages: int | None,
-    microbatches: int | None,
-    interleave: int | None,
-    out: Path | None,
-    format: PlainFormat,
-) -> None:
-    """Print a schedule at F = B = W, with its bubble and what each stage holds; also as a figure where asked.
-
-    Raises:
-        UserError: a number is missing, the schedule cannot take them, or the file cannot be written.
-    """
-    if stages is None or microbatches is None:
-        missing = "--pipeline-parallel" if stages is None else "--microbatches"
-        raise UserError(f"--schedule {name}: {missing} is missing, such as --pipeline-parallel 4 --microbatches 8")
-    timeline = schedule(name, stages, microbatches, interleave or 1)
-    chunks = f", {interleave} chunks each" if interleave and interleave > 1 else ""
-    title = f"{canonical(name)}: {stages} stages{chunks}, {microbatches} microbatches"
-    found = [*chain.from_iterable(timeline)]
-    idle, held = idle_fractions(timeline), peak_in_flight(timeline)
-    if out is not None:
-        chosen = ["--interleave", str(interleave)] if interleave else []
-        asked = ["--pipeline-parallel", str(stages), "--microbatches", str(microbatches), *chosen]
-        _draw(found, title, out, drawn_by("plan", "--schedule", name, *asked, "--svg", "DIR"))
-    if format == "json":
-        work = [asdict(slot) for slot in found]
-        told = {"schedule": canonical(name), "slots": work, "idle_fractions": idle, "peak_in_flight": held}
-        document(json.dumps(told, indent=1))
-        return
-    total = makespan(timeline)
-    free = f", {max(bubbles(timeline)) / total:.1%} with no barrier at its end" if canonical(name) in SPLIT else ""
-    echo(f"{title}; F = B = W: a step of {total:g}, {max(idle):.1%} of it bubble{free}", "")
-    echo(*schedule_text(found, shutil.get_terminal_size().columns).split("\n"))
-    echo("", f"microbatches held at most, by stage: {', '.join(f'{most:g}' for most in held)}")
-    echo("F forward, B backward, W gradients of weights; lower case: a later chunk; -- goes on; . bubble", err=True)
-
-
-def _draw(found: Sequence[Slot], title: str, folder: Path, origin: str) -> None:
-    num_stages = 1 + max(slot.stage for slot in found)
-    if len(found) > MAX_SLOTS or num_stages > charts.MAX_BARS:
-        allowed = f"allowed: {charts.MAX_BARS} stages, and {MAX_SLOTS:,} pieces of work in all"
-        raise UserError(f"--svg: {num_stages} stages and {len(found):,} pieces of work; {allowed}")
-    (chart,) = pipelines([PipelineStep(title, found, timed=False)], {})
-    (drawn,) = charts.draw_into(folder, "svg", [("schedule", chart)], origin=origin)
-    echo(f"figure: {drawn}", err=True)
