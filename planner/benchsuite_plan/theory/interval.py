@@ -1,8 +1,8 @@
 """Intervals of predictions: what they are, and how wide.
 
 A 90 % interval is a prediction interval: a step measured anew, the median over repeats, is meant to lie in it nine
-times out of ten. It is not a confidence interval of a mean. Of layouts of a table it rests on split-conformal quantiles of
-errors out of sample, so that all that made the model miss rows it had not seen is in them, noise of the measurement
+times out of ten. It is not a confidence interval of a mean. Of layouts of a table it rests on split-conformal quantiles
+of errors out of sample, so that all that made the model miss rows it had not seen is in them, noise of the measurement
 too; widened by DRIFT_PER_DOUBLING with the distance from what was measured.
 
 In none: another machine, network or software, a library that changes its algorithm with ranks or sizes, failures.
