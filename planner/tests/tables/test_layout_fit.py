@@ -99,8 +99,8 @@ class TestPublished:
         found = fit(runs.take(small), seconds[small])
         predicted = found.predict(runs.take(~small))
         assert np.abs(predicted.step_s / seconds[~small] - 1).mean() < 0.2
-        held = interval.coverage(seconds[~small], predicted.low_s, predicted.high_s)
-        assert held >= 5 / 7
+        held = (predicted.low_s <= seconds[~small]) & (seconds[~small] <= predicted.high_s)
+        assert held.mean() >= 5 / 7
         assert predicted.parts.step_s == pytest.approx(predicted.step_s)
 
     def test_one_group_is_left_out_by_rows(self):
@@ -151,10 +151,6 @@ class TestInterval:
         held = [row[-1] <= interval.conformal_quantile(row[:-1]) for row in draws]
         assert 0.88 <= np.mean(held) <= 0.93
 
-    def test_doublings(self):
-        assert interval.doublings_beyond([4, 8, 16, 64], 16).tolist() == [0, 0, 0, 2]
+    def test_distance(self):
         measured, wanted = np.array([[0.0, 3.0], [2.0, 5.0]]), np.array([[1.0, 4.0], [5.0, 9.0], [-1.0, 4.0]])
         assert interval.distance(wanted, measured).tolist() == [0, 5, 1]
-
-    def test_coverage(self):
-        assert interval.coverage([1, 2, 3, 4], [0, 0, 0, 5], [1, 1, 4, 6]) == 0.5
