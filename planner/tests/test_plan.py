@@ -89,7 +89,7 @@ class TestTable:
     def test_a_narrow_terminal_leaves_columns_out(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
         from rich.console import Console
 
-        monkeypatch.setattr("benchsuite_plan.verb.console", lambda: Console(highlight=False, width=130))
+        monkeypatch.setattr("benchsuite_plan.cli.plan.console", lambda: Console(highlight=False, width=130))
         _, out, _ = run_cli("plan", *NEOX)
         header = next(line for line in out.splitlines() if "s/step" in line)
         assert "kWh" not in header and "days" in header
@@ -129,14 +129,6 @@ class TestJson:
         old = as_json(run_cli, "--model", "gpt3-125m", "--machine", "power8-p100", "--devices", 4, "--batch", 64)
         assert old["precision"] == "fp16"
         assert as_json(run_cli, *NEOX, "--top", 1)["precision"] == "bf16"
-
-    def test_stored_scores_and_whole_norms_need_more_memory(self, run_cli: Run):
-        fixed = (*NEOX, "--tensor-parallel", 4, "--pipeline-parallel", 4, "--microbatch", 1, "--recompute", "none")
-        memory = [
-            as_json(run_cli, *fixed, "--zero", 1, *more)["not_runnable"][0]["activation_bytes"]
-            for more in ((), ("--no-sequence-parallel",), ("--no-flash-attention",))
-        ]
-        assert memory[0] < memory[1] and memory[0] < memory[2]
 
 
 class TestWhatTrialsRefuse:
@@ -199,7 +191,7 @@ class TestWhatTrialsRefuse:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), ["--model", "--machine", "--devices", "--batch", "list models"]),
+        ((), ["--model", "--machine", "--devices", "--batch", "plan list"]),
         ((*NEOX[:6],), ["needs --batch"]),
         (("--model", "gpt-neox", *NEOX[2:]), ["'gpt-neox' is unknown", "nearest: gpt-neox-20b"]),
         ((*NEOX, "--machine", "polari"), ["'polari'", "nearest: polaris"]),
@@ -240,8 +232,9 @@ def test_mistakes_are_one_line(run_cli: Run, arguments: tuple[object, ...], word
 
 
 def test_models_and_machines_are_listed(run_cli: Run):
-    found = json.loads(run_cli("list", "--format", "json")[1])
-    assert (found["models"], found["machines"]) == (models.names(), machines.names())
+    found = json.loads(run_cli("plan", "list", "--format", "json")[1])
+    assert found == {"machines": machines.names(), "models": models.names()}
+    assert run_cli("plan", "list", "machines") == (0, f"machines: {', '.join(machines.names())}\n", "")
 
 
 @pytest.mark.parametrize("machine", machines.names())
@@ -348,7 +341,7 @@ class TestTemplates:
     def test_a_machine_and_a_model_to_edit_plan_as_they_are(self, run_cli: Run, tmp_path: Path):
         files = []
         for what, name in (("machines", "polaris"), ("models", "gpt-neox-20b")):
-            code, out, err = run_cli("list", what, "--yaml", name)
+            code, out, err = run_cli("plan", "list", what, "--yaml", name)
             assert (code, err) == (0, "") and out.startswith("# A ") and out.endswith("\n") and "\n\n" not in out
             files.append(tmp_path / f"{what}.yaml")
             files[-1].write_text(out)
@@ -360,16 +353,17 @@ class TestTemplates:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (("--yaml", "polaris"), "--yaml polaris: goes with machines and models"),
-            (("formats", "--yaml", "polaris"), "goes with machines and models"),
-            (("machines", "--yaml", "polari"), "'polari' is unknown; nearest: polaris; allowed: berzelius"),
+            (("list", "--yaml", "polaris"), "--yaml polaris: goes with machines and models"),
+            (("list", "formats"), "plan list 'formats' is unknown; allowed: machines, models"),
+            (("--top", "2", "list"), "plan list with --top before it: options come after the verb"),
+            (("list", "machines", "--yaml", "polari"), "'polari' is unknown; nearest: polaris; allowed: berzelius"),
         ],
     )
     def test_mistakes(self, run_cli: Run, arguments: tuple[str, ...], words: str):
-        code, out, err = run_cli("list", *arguments)
+        code, out, err = run_cli("plan", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1) and words in err
 
     @pytest.mark.parametrize("what", ["machine", "model", "table"])
     def test_schemas_are_printed(self, run_cli: Run, what: str):
-        code, out, err = run_cli("schema", what)
+        code, out, err = run_cli("plan", "schema", what)
         assert (code, err) == (0, "") and json.loads(out)["description"]
