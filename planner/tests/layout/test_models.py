@@ -39,6 +39,17 @@ EXACT = {
     "unet3d": 31_190_243,
     "t5-11b": 11_307_321_344,
 }
+OF_EACH_KIND = (
+    "bert-large",
+    "bloom-176b",
+    "gpt-neox-20b",
+    "gpt2",
+    "gpt3-125m",
+    "llama2-7b",
+    "llama3-8b",
+    "megatron-1.7b",
+)
+"""Models whose parts, or words for them, no other has."""
 SIZES = {"layers": "num_layers", "hidden": "hidden_size", "heads": "num_heads"}
 """Keys of models here, and what trials call them."""
 TINY = {"name": "tiny", "kind": "decoder", "source": "here", "layers": 2, "hidden": 8, "heads": 2, "seq_len": 4}
@@ -129,7 +140,14 @@ class TestShape:
         model = tiny(tied_embeddings=False, vocab=variant.sample["vocab_size"], **shape)
         assert params(model) == count(gpt_neox.WORKLOAD, variant).parameters
 
-    @pytest.mark.parametrize("name", [name for name in models.names() if models.load(name).shaped])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            name if name in OF_EACH_KIND else pytest.param(name, marks=pytest.mark.weekly)
+            for name in models.names()
+            if models.load(name).shaped
+        ],
+    )
     def test_a_model_that_trials_train_has_as_many_parameters_there(self, name: str):
         found = trained(models.load(name))
         if found.lacking is not None:

@@ -113,7 +113,7 @@ def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("uncounted")
-@pytest.mark.parametrize("num_plans", [80, pytest.param(500, marks=pytest.mark.full)])
+@pytest.mark.parametrize("num_plans", [50, pytest.param(500, marks=pytest.mark.full)])
 def test_hundreds_of_plans_say_what_trials_say(num_plans: int) -> None:
     seen = Counter[str]()
     for (job, found), _ in zip(drawn_plans(seed=7), range(num_plans), strict=False):

@@ -73,5 +73,7 @@ def test_mistakes():
     with pytest.raises(UserError, match=r"--yaml 'polari' is unknown; .*nearest: polaris"):
         template.text("machines", "polari")
     for what in ("", "formats"):
-        with pytest.raises(UserError, match="--yaml polaris: goes with machines and models: benchsuite plan list machines"):
+        with pytest.raises(
+            UserError, match="--yaml polaris: goes with machines and models: benchsuite plan list machines"
+        ):
             template.text(what, "polaris")

@@ -46,7 +46,9 @@ def test_states_and_activations(variant: str, parts: dict[str, Any], precision: 
     assert found.activations[0] == pytest.approx(account["activations_bytes"], rel=0.05)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "pure_bf16", "fp32"])
+@pytest.mark.parametrize(
+    "precision", ["bf16", *(pytest.param(each, marks=pytest.mark.weekly) for each in ("pure_bf16", "fp32"))]
+)
 def test_an_encoder_with_dropout_stores_no_scores_on_a_device(precision: str) -> None:
     sizes = {"hidden_size": 512, "num_layers": 4, "num_heads": 8, "ffn_size": 1536, "seq_len": 512}
     values = {"workload": "bert", "variant": "tiny", "model": sizes, "data": {"source": "synthetic"}, "batch_size": 1}
