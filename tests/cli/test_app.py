@@ -18,6 +18,7 @@ import yaml
 import benchsuite
 from benchsuite import storage, workloads
 from benchsuite.cli import app
+from benchsuite.cli.app import added_verbs
 from benchsuite.contract.exit_codes import INTERRUPTED, USAGE
 from benchsuite.contract.version import VERSION
 from benchsuite.host.doctor import untested
@@ -63,7 +64,6 @@ VERBS = [
     "nightly init",
     "nightly run",
     "scaling",
-    "plan",
     "predict",
     "compare",
     "baseline",
@@ -119,7 +119,7 @@ class TestHelp:
                 for line in out.split("--help" if parent else "Start:")[-1].splitlines()
                 if re.match("  [a-z]", line)
             }
-            assert {f"{parent} {name}".strip() for name in listed if name.isalpha()} <= set(VERBS)
+            assert {f"{parent} {name}".strip() for name in listed if name.isalpha()} <= {*VERBS, *added_verbs()}
 
     def test_version(self, run_cli: Run):
         assert run_cli("--version") == (0, f"benchsuite {benchsuite.__version__}\n", "")
