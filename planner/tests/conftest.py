@@ -1,12 +1,18 @@
 """Fixtures of the planner's tests."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 import pytest
 
 
+def pytest_configure() -> None:
+    """Tables heed COLUMNS, which pytest-xdist sets."""
+    os.environ.pop("COLUMNS", None)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def no_site_or_user_file() -> None:
+def no_site_or_user_file() -> Iterator[None]:
     """What this machine's site or user prefers changes no test."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG"):
