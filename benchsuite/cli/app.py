@@ -154,7 +154,10 @@ def added_verbs() -> Mapping[str, EntryPoint]:
 
 def _line_of(entry: EntryPoint) -> str:
     """The line of help of an added verb, which its package's summary is: nothing of it is imported for help."""
-    summary = entry.dist and entry.dist.metadata["Summary"]
+    try:
+        summary = entry.dist and entry.dist.metadata["Summary"]
+    except Exception:  # metadata that are damaged or missing: the verb may run all the same
+        summary = None
     return summary or f"A verb of {entry.value}."
 
 
@@ -205,8 +208,8 @@ def load_verb(name: str) -> Command:
     except (Exception, SystemExit) as error:
         from benchsuite.contract.errors import UserError
 
-        of = f" of {entry.dist.name} {entry.dist.version}" if entry.dist else ""
-        raise UserError(f"verb {name}{of} cannot be loaded: {type(error).__name__}: {error}") from error
+        why = f"{type(error).__name__}: {error}"
+        raise UserError(f"entry point {name} = {entry.value}: cannot be loaded: {why}") from error
 
 
 def _command(name: str, target: str) -> Command:
