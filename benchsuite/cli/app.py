@@ -110,7 +110,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "results export junit": ("benchsuite results export junit --check --out junit.xml",),
     "results export prometheus": ("benchsuite results export prometheus --out /var/lib/node_exporter/textfile",),
     "results export latex": ("benchsuite results export latex --where session=tonight",),
-    "results export methods": ("benchsuite results export methods --latex",),
     "results export trace": ("benchsuite results export trace 0b6a9cbaa9d5.default.0 out.json",),
     "results export asv": ("benchsuite results export asv --store batch --asv-machine cluster --commit HEAD",),
     "compare": (
@@ -126,20 +125,31 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "schema": ("benchsuite schema trial",),
 }
 """What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
+PLANNER = "which is a package of its own: `pip install ./planner` in a checkout of benchsuite"
+RETIRED: Mapping[str, str] = {
+    "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
+    "plan": f"plan is the verb of benchsuite-plan, {PLANNER}",
+    "plan --no-sequence-parallel": "plan --no-sequence-parallel is retired: norms and dropout are split, as in trials",
+    "plan --no-flash-attention": "plan --no-flash-attention is retired: attention stores no scores, as in trials",
+    "list --yaml": f"list has no --yaml: `benchsuite plan list --yaml NAME` is of benchsuite-plan, {PLANNER}",
+    "predict --rows": f"layouts of a table: `benchsuite plan table FILE --rows FILE` is of benchsuite-plan, {PLANNER}",
+    "predict --node-bandwidth": f"layouts of a table: `benchsuite plan table FILE` is of benchsuite-plan, {PLANNER}",
+    "predict --scaling": f"layouts of a table: `benchsuite plan table FILE` is of benchsuite-plan, {PLANNER}",
+    "demo --folder": "demo --folder is retired: its dataset goes to ./benchsuite-demo; start it elsewhere",
+    "sweep --lanes": "sweep --lanes is retired: a sweep runs one trial at a time; to run several, start a sweep of the "
+    "same session on each part of the nodes",
+    "results export methods": "results export methods is retired; `results export latex` makes tables, "
+    "`results export csv` has every fact of the records",
+    "results export asv --config": "results export asv --config is retired: start it in the folder of asv.conf.json",
+    "results export asv --dirty": "results export asv --dirty is retired: --commit HASH exports trials of a changed "
+    "work tree too, beside that commit's",
+}
+"""What is told of words that were verbs or options once, or look like them: by the words as they are typed."""
 FIRST = ("demo", "advise", "sweep", "report")
 """Verbs whose examples are in the help of `benchsuite` itself."""
 HELP = {"help_option_names": ["-h", "--help"]}
 ADDED = "benchsuite.verbs"
 """The entry point group by which other packages add verbs."""
-PLANNER = "which is a package of its own: `pip install ./planner` in a checkout of benchsuite"
-ELSEWHERE: Mapping[str, str] = {
-    "command 'watch'": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
-    "command 'plan'": f"plan is the verb of benchsuite-plan, {PLANNER}",
-    "option: --rows": f"layouts of a table: `benchsuite plan table FILE --rows FILE` is of benchsuite-plan, {PLANNER}",
-    "option: --node-bandwidth": f"layouts of a table: `benchsuite plan table FILE` is of benchsuite-plan, {PLANNER}",
-    "option: --yaml": f"list has no --yaml: `benchsuite plan list --yaml NAME` is of benchsuite-plan, {PLANNER}",
-}
-"""What to type in place of verbs and options that are not here."""
 
 
 @cache
@@ -315,7 +325,7 @@ _ClickError: Any = typer.BadParameter.__mro__[2]
 
 
 def _usage_error(error: Any) -> int:
-    """An unknown verb, option or choice in one line, with the nearest match."""
+    """An unknown verb, option or choice in one line, with the nearest match, or what became of it."""
     from benchsuite.contract.errors import nearest
 
     message = str(error.format_message())
@@ -323,9 +333,9 @@ def _usage_error(error: Any) -> int:
         document(message)
         return USAGE
     message = message.replace("Value error, ", "").rstrip(".")
-    if moved := next((word for word in ELSEWHERE if message.startswith(f"No such {word}")), None):
-        return _fail(USAGE, ELSEWHERE[moved])
     option = getattr(error, "option_name", None)
+    if retired := RETIRED.get(_unknown_words(error, option, message)):
+        return _fail(USAGE, retired)
     if option and error.ctx:
         options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
         message += f"{nearest(option, options)}; allowed: {', '.join(options)}"
@@ -337,6 +347,13 @@ def _usage_error(error: Any) -> int:
         words = [word.strip("' ") for word in choices.split(",")]
         message = f"{given} is not allowed{nearest(given.rpartition(' ')[2], words)}; allowed: {', '.join(words)}"
     return _fail(USAGE, message)
+
+
+def _unknown_words(error: Any, option: str | None, message: str) -> str:
+    """The unknown verb or option behind the verbs that stand before it, as it is typed; empty for other mistakes."""
+    known = error.ctx.command_path.split()[1:] if error.ctx else []
+    word = option or (message.split("'")[1] if message.startswith("No such command '") else "")
+    return " ".join([*known, word]) if word else ""
 
 
 def _fail(code: int, *mistakes: str) -> int:
@@ -354,7 +371,7 @@ def run_command(arguments: list[str]) -> int:
     try:
         _refuse_urls(arguments)
         _refuse_bytes(arguments)
-        result: Any = app(arguments, standalone_mode=False, obj=tuple(arguments))
+        result: Any = app(arguments, standalone_mode=False)
     except _ClickError as error:
         return _usage_error(error)
     except (typer.Abort, KeyboardInterrupt) as stop:
