@@ -224,11 +224,26 @@ class TestWhatTrialsRefuse:
             ["nothing fits", "at least", "would fit on"],
         ),
         (("--model", "resnet50", *NEOX[2:], "--seq-len", "4"), ["no sequence length"]),
+        (("--model", "x\x1b[31m\nerror: forged", *NEOX[2:]), ["x\\x1b[31m\\nerror: forged"]),
+        (("--model", "s3://bucket/x.yaml", *NEOX[2:]), ["s3://bucket/x.yaml"]),
     ],
 )
 def test_mistakes_are_one_line(run_cli: Run, arguments: tuple[object, ...], words: list[str]):
     line = error_line(run_cli, *arguments)
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("text", ["[" * 60_000, "a: &a [*a]\n", "\xff\xfe"], ids=["deep lists", "an anchor", "no text"])
+def test_files_are_read_as_all_yaml_is(run_cli: Run, tmp_path: Path, text: str):
+    (tmp_path / "mine.yaml").write_text(text, encoding="latin-1")
+    for option in ("--model", "--machine"):
+        assert "mine.yaml: " in error_line(run_cli, *NEOX, option, tmp_path / "mine.yaml")
+
+
+def test_each_mistake_in_a_machine_is_a_line(run_cli: Run, tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("nods: 3\ndevice: 5\n")
+    lines = run_cli("plan", *NEOX, "--machine", tmp_path / "mine.yaml")[2].splitlines()
+    assert len(lines) > 2 and all(f"{tmp_path}/mine.yaml: " in line for line in lines), lines
 
 
 def test_models_and_machines_are_listed(run_cli: Run):

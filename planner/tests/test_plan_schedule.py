@@ -1,6 +1,8 @@
 """`plan --schedule`: any pipeline schedule as text, JSON and SVG, and what is refused."""
 
 import json
+import resource
+import sys
 from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
@@ -110,3 +112,19 @@ def test_a_figure_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pyt
     out.write_text("")
     assert run_command([*FOUR, "--svg", str(out)]) == 2
     assert capsys.readouterr().err.startswith(f"error: --svg {out}: is a file; allowed: a folder")
+
+
+def test_on_a_full_disk_the_old_figure_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files may not grow beyond 500 bytes; modules compiled meanwhile would stay cut off."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "schedule.svg").write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        assert run_command([*FOUR, "--svg", str(tmp_path)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"{tmp_path}/schedule.svg: cannot be written: " in capsys.readouterr().err
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("schedule.svg", "old")]
