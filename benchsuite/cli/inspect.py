@@ -40,7 +40,8 @@ def list_(
     from benchsuite.host import doctor as examination
 
     found = everything()
-    _check("list", what or "sweeps", found)
+    if what:
+        _check("list", what, found)
     found = {what: found[what]} if what else found
     of_workloads = variants() if "workloads" in found else {}
     untested = examination.untested(found)
