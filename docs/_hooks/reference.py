@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from benchsuite.cli.app import VERBS, load_verb
+from benchsuite.cli.app import VERBS, added_verbs, load_verb
 from benchsuite.contract import exit_codes
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
 from benchsuite.results.render.caveats import CAVEATS
@@ -27,15 +27,21 @@ def filled(markdown: str) -> str:
 
 def verbs() -> str:
     """A section for each verb, and for each verb of a group: what it does, and its options."""
-    return "\n\n".join(text for name in VERBS for text in _verb(load_verb(name), name))
+    return "\n\n".join(text for name in (*VERBS, *added_verbs()) for text in _verb(load_verb(name), name))
 
 
 def _verb(command: Any, name: str) -> Iterator[str]:
     inner = getattr(command, "commands", None)
     if inner:
+        yield from _alone(command, name) if command.invoke_without_command else ()
         for word, one in inner.items():
             yield from _verb(one, f"{name} {word}")
-        return
+    else:
+        yield from _alone(command, name)
+
+
+def _alone(command: Any, name: str) -> Iterator[str]:
+    """A section for a verb."""
     help_ = (command.help or VERBS.get(name, ("", ""))[1]).strip()
     given = [one.name for one in command.params if one.param_type_name == "argument"]
     usage = " ".join(["benchsuite", name, *(word.upper() for word in given)])
