@@ -127,6 +127,20 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "schema": ("benchsuite schema trial",),
 }
 """What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
+RETIRED: Mapping[str, str] = {
+    "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
+    **{
+        f"predict {option}": f"predict {option} is retired: only ranks vary; measure a series of what else should change"
+        for option in ("--network", "--storage", "--shared-bandwidth", "--staging", "--batch-size", "--bucket-cap-mb")
+    },
+    "predict --nccl-tests": "predict --nccl-tests is retired: predictions rest on a series' steps alone",
+    **{
+        f"predict {option}": f"predict {option} is retired: tables of layouts are for `benchsuite plan table FILE` of "
+        "the distribution benchsuite-plan"
+        for option in ("--rows", "--scaling", "--node-bandwidth")
+    },
+}
+"""What is told of words that were verbs or options once, or look like them: by the words as they are typed."""
 FIRST = ("demo", "advise", "sweep", "report")
 """Verbs whose examples are in the help of `benchsuite` itself."""
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -258,7 +272,7 @@ _ClickError: Any = typer.BadParameter.__mro__[2]
 
 
 def _usage_error(error: Any) -> int:
-    """An unknown verb, option or choice in one line, with the nearest match."""
+    """An unknown verb, option or choice in one line, with the nearest match, or what became of it."""
     from benchsuite.contract.errors import nearest
 
     message = str(error.format_message())
@@ -267,19 +281,26 @@ def _usage_error(error: Any) -> int:
         return USAGE
     message = message.replace("Value error, ", "").rstrip(".")
     option = getattr(error, "option_name", None)
+    if retired := RETIRED.get(_unknown_words(error, option, message)):
+        return _fail(USAGE, retired)
     if option and error.ctx:
         options = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("-")]
         message += f"{nearest(option, options)}; allowed: {', '.join(options)}"
     verbs = getattr(error.ctx.command, "commands", {}) if error.ctx else {}
     if message.startswith("No such command") and verbs:
         message += f"; allowed: {', '.join(verbs)}"
-        if "'watch'" in message:
-            message = "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`"
     given, one_of, choices = message.rpartition(" is not one of ")
     if one_of:
         words = [word.strip("' ") for word in choices.split(",")]
         message = f"{given} is not allowed{nearest(given.rpartition(' ')[2], words)}; allowed: {', '.join(words)}"
     return _fail(USAGE, message)
+
+
+def _unknown_words(error: Any, option: str | None, message: str) -> str:
+    """The unknown verb or option behind the verbs that stand before it, as it is typed; empty for other mistakes."""
+    known = error.ctx.command_path.split()[1:] if error.ctx else []
+    word = option or (message.split("'")[1] if message.startswith("No such command '") else "")
+    return " ".join([*known, word]) if word else ""
 
 
 def _fail(code: int, *mistakes: str) -> int:

@@ -102,7 +102,7 @@ SCHEMAS: Mapping[str, str] = {
     "manifest": "benchsuite.storage.dataset.manifest:Manifest",
     "machine": "benchsuite.predict.layout.machines:Machine",
     "model": "benchsuite.predict.layout.models:Model",
-    "table": "benchsuite.predict.scaling.table_input:Table",
+    "table": "benchsuite.predict.table:Table",
 }
 """Where each model is: that of tables takes pandas."""
 
