@@ -7,6 +7,7 @@ The last three are fitted by least squares of log rates; each has its own interv
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -131,16 +132,18 @@ def _log_rates(series: Series) -> Floats:
     return np.asarray(np.log(series.ranks if series.kind == "weak" else 1.0) - np.log(series.seconds))
 
 
-def predicted(every: Sequence[Series]) -> list[Held]:
-    """Each series' scales beyond those known, up to MAX_BEYOND times, by all predictors."""
+def predicted(every: Sequence[Series], rulers: bool = True) -> list[Held]:
+    """Each series' scales beyond those known, up to MAX_BEYOND times, by all predictors; or by ours alone."""
     found = []
     for number, series in enumerate(every):
         count = series.fitted
         known = Series(series.family, series.kind, series.ranks[:count], series.seconds[:count], count)
         held = (series.ranks > known.ranks[-1]) & (series.ranks <= MAX_BEYOND * known.ranks[-1])
         wanted, measured = series.ranks[held], _log_rates(series)[held]
-        by = {"ours": ours(known, wanted), "last point": last_point(known, wanted)}
-        by |= {name: fitted_law(name, known, wanted) for name in RULERS}
+        by = {"ours": ours(known, wanted)}
+        if rulers:
+            by["last point"] = last_point(known, wanted)
+            by |= {name: fitted_law(name, known, wanted) for name in RULERS}
         for name, rates in by.items():
             # a step's error is that of a rate with its sign turned, and so are its ends
             value, low, high = measured - rates[0], measured - rates[2], measured - rates[1]
@@ -157,7 +160,7 @@ def known_in_turn(family: str, kind: Kind, steps: Mapping[float, float]) -> Iter
             yield Series(family, kind, ranks, seconds, count)
 
 
-def published(found: Mapping[str, pd.DataFrame]) -> Iterator[Series]:
+def published_series(found: Mapping[str, pd.DataFrame]) -> Iterator[Series]:
     """Every series of three scales or more in the published tables."""
     single = found["vtrain_single_node"]
     single = single.assign(slots=single["global batch"] / single["data parallelism"] / single["micro batch"])
@@ -181,13 +184,10 @@ def published(found: Mapping[str, pd.DataFrame]) -> Iterator[Series]:
         yield from known_in_turn("llm-foundry", "weak", steps)
 
 
-def of_slowest(ranks: Floats) -> Floats:
+@cache
+def of_slowest(ranks: float) -> float:
     """How many standard deviations the slowest of N normal times lies behind the mean, on average."""
-
-    def mean(n: float) -> float:
-        return float(quad(lambda z: z * n * norm.pdf(z) * norm.cdf(z) ** (n - 1), -12, 12, limit=200)[0])
-
-    return np.array([mean(float(n)) for n in ranks])
+    return float(quad(lambda z: z * ranks * norm.pdf(z) * norm.cdf(z) ** (ranks - 1), -12, 12, limit=200)[0])
 
 
 KINDS: Sequence[Kind] = ("weak", "strong")
@@ -197,7 +197,7 @@ GROWTHS: Mapping[str, Growth] = {
     "contention": lambda n, share: 0.7 * (n - 1) + 0.3 * n * (n - 1) / 32,
     "latency": lambda n, share: (n - 1) if share < 0.5 else np.log2(n),
     "bandwidth": lambda n, share: (n - 1) / n,
-    "stragglers": lambda n, share: of_slowest(n),
+    "stragglers": lambda n, share: np.array([of_slowest(float(one)) for one in n]),
 }
 """What a step grows by with ranks, in any unit; of latency, whether by a ring or a tree (a number from 0 to 1)."""
 
@@ -249,7 +249,7 @@ def show(_folder: Path) -> None:
     print("(w) series of ranks beside rulers: mean and median |log(predicted / measured)|, mean |ratio - 1|; intervals")
     every = {"simulated": frame([*simulated()])}
     if path:
-        every["published"] = frame([*published(tables(Path(path)))])
+        every["published"] = frame([*published_series(tables(Path(path)))])
         every["all"] = pd.concat(every.values())
     else:
         print("    published tables: not run; give a JSON file of them as PUBLISHED_TABLES=FILE")

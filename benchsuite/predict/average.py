@@ -38,9 +38,9 @@ LAWS: Mapping[Kind, Mapping[str, Callable[[Floats], Floats]]] = {
 """What is lost, over the time of perfect scaling, by ranks: volume of a ring, depth of a tree, latencies of a ring or
 contention, and coherency (all pairs of ranks). In strong scaling perfect time falls with the ranks, so that a loss of
 the same seconds weighs N times as much: the first law there is Amdahl's."""
-LOSSES = np.geomspace(0.005, 0.9, 16)
-"""Shares of the step that a law may lose at the largest scale, alike in logarithms."""
-NUM_LIMITS = 16
+LOSSES = np.geomspace(0.005, 10, 64)
+"""What a law may lose at the largest scale, over the time of perfect scaling there, alike in logarithms."""
+NUM_LIMITS = 32
 """Numbers of ranks, within those measured, that a shared medium may be full from."""
 NOISES: Mapping[float, float] = {0.01: 0.5, 0.04: 0.5}
 DRIFTS: Mapping[float, float] = {0.01: 0.9, 0.1: 0.1}
@@ -136,16 +136,16 @@ def fit(kind: Kind, ranks: Sequence[float], seconds: Sequence[float], repeat_var
 
 def laws_of(kind: Kind, measured: Floats) -> Laws:
     """The laws of a kind of scaling, with losses at the largest scale and limits within the measured ones."""
-    most, losses = measured[-1], LOSSES / (1 - LOSSES)
+    most = measured[-1]
     limits = np.geomspace(measured[0], most, NUM_LIMITS, endpoint=False)
     forms = LAWS[kind]
     share = (1 - P_NO_LOSS) / (len(forms) + 1)
-    names = (NO_LOSS, *np.repeat([*forms], len(losses)).tolist(), *[FULL] * NUM_LIMITS)
-    sizes = [len(losses)] * len(forms) + [NUM_LIMITS]
+    names = (NO_LOSS, *np.repeat([*forms], len(LOSSES)).tolist(), *[FULL] * NUM_LIMITS)
+    sizes = [len(LOSSES)] * len(forms) + [NUM_LIMITS]
     priors = np.concatenate([[P_NO_LOSS], *(np.full(size, share / size) for size in sizes)])
 
     def growth(n: Floats) -> Floats:
-        lost = [np.log1p(np.outer(losses, form(n) / form(most))) for form in forms.values()]
+        lost = [np.log1p(np.outer(LOSSES, form(n) / form(most))) for form in forms.values()]
         return np.vstack([np.zeros((1, len(n))), *lost, np.maximum(np.log(n / limits[:, None]), 0.0)])
 
     return Laws(names, priors, growth)
