@@ -77,9 +77,7 @@ def _input(series: Series, rows: Mapping[int, Mapping[str, Any]]) -> list[str]:
     read = [rate for row in rows.values() if (rate := _figure(row, "io_bytes_per_s"))]
     if not read or knee.staged(series) or not knee.reads_source(series):
         return []
-    return [
-        f"input: storage gave up to {in_rate(max(read))}; a limit above that is in no measurement, nor in a prediction"
-    ]
+    return [f"input: storage gave up to {in_rate(max(read))}; a limit above that is not in the prediction"]
 
 
 def _figure(row: Mapping[str, Any], name: str) -> float | None:
