@@ -130,7 +130,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 RETIRED: Mapping[str, str] = {
     "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
     **{
-        f"predict {option}": f"predict {option} is retired: only ranks vary; measure a series of what else should change"
+        f"predict {option}": f"predict {option} is retired: only ranks vary; measure a series of what else may change"
         for option in ("--network", "--storage", "--shared-bandwidth", "--staging", "--batch-size", "--bucket-cap-mb")
     },
     "predict --nccl-tests": "predict --nccl-tests is retired: predictions rest on a series' steps alone",

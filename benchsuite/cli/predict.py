@@ -24,8 +24,8 @@ from benchsuite.results.store.store import ResultsStore
 
 EPILOG = (
     "Columns: efficiency: samples/s over those of the smallest measured scale times as many ranks; AU: accelerator "
-    "utilization, where every scale has one; [ ]: 90 % interval. A measured scale is answered by its measurement. Below "
-    "each table stands what the prediction rests on, and what it cannot say."
+    "utilization, where every scale has one; [ ]: 90 % interval. A measured scale is answered by its measurement. "
+    "Below each table stands what the prediction rests on, and what it cannot say."
 )
 
 TableFile = Annotated[

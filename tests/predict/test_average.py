@@ -54,7 +54,7 @@ def test_noise_in_the_last_scale_is_no_law() -> None:
 
 
 def test_weights_and_predictions_are_those_of_whole_normal_distributions() -> None:
-    """Levels integrated by the trapezoidal rule; a new scale by conditioning one normal distribution, its level wide."""
+    """Levels integrated by the trapezoidal rule; a new scale by conditioning one normal distribution of any level."""
     ranks, seconds, repeats = np.array([1.0, 2.0, 8.0]), np.array([1.0, 1.04, 1.3]), np.array([1e-4, 2e-4, 1e-4])
     average = fit("weak", ranks.tolist(), seconds.tolist(), repeats.tolist())
     growth, values = average.laws.growth(ranks), np.log(seconds)
