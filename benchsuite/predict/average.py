@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from benchsuite.predict.curve import Kind
 from benchsuite.predict.theory.arrays import Floats
@@ -45,11 +45,9 @@ NUM_LIMITS = 32
 NOISES: Mapping[float, float] = {0.01: 0.5, 0.04: 0.5}
 DRIFTS: Mapping[float, float] = {0.01: 0.9, 0.1: 0.1}
 """Relative deviations of a scale besides its repeats', and of a doubling of ranks, with their prior weights."""
-LEAST_WEIGHT = 1e-6
+LEAST_WEIGHT = 1e-5
 """Candidates of less weight than this share of the best one's are left out."""
-NUM_HALVINGS = 20
-NUM_DEVIATIONS = 6
-"""How far from all candidates a quantile is looked for, in halvings of a range."""
+NUM_HALVINGS = 14
 
 
 @dataclass(frozen=True)
@@ -172,9 +170,9 @@ def shared_doublings(measured: Floats, at: Floats) -> Floats:
 
 def quantiles(means: Floats, deviations: Floats, weights: Floats) -> Floats:
     """(3, n): median and ends of the central 90 % of n mixtures of normals, (candidates, n)."""
-    wanted = np.array([0.5, 0.5 - LEVEL / 2, 0.5 + LEVEL / 2])[:, None] * weights.sum()
-    low = np.tile((means - NUM_DEVIATIONS * deviations).min(0), (3, 1))
-    high = np.tile((means + NUM_DEVIATIONS * deviations).max(0), (3, 1))
+    levels = np.array([0.5, 0.5 - LEVEL / 2, 0.5 + LEVEL / 2])[:, None]
+    each = means[:, None] + deviations[:, None] * ndtri(levels)  # a mixture's quantile lies among those of its parts
+    low, high, wanted = each.min(0), each.max(0), levels * weights.sum()
     for _ in range(NUM_HALVINGS):
         middle = (low + high) / 2
         below = np.tensordot(weights, ndtr((middle - means[:, None]) / deviations[:, None]), 1) < wanted
