@@ -194,19 +194,23 @@ def print_gpu(_folder: Path) -> None:
 
 def print_report(folder: Path) -> None:
     """(r)"""
-    found = report.measure(folder)
+    for points in report.STORES:
+        print(f"(r) `report` of {report.RECORDS:,} records of {points:,} points")
+        for name, one in report.printed(folder / str(points), points).items():
+            most_s = MAX_PRINT_S[name]
+            print(f"    {name}: {one.seconds:.1f} s, {one.peak_bytes / 1e6:.0f} MB")
+            print(goal(one.seconds <= most_s, f"<= {most_s:.0f} s"))
+            if name != "html":
+                print(goal(one.peak_bytes <= MAX_PRINT_BYTES, f"<= {MAX_PRINT_BYTES / 1e6:.0f} MB"))
     print(f"(r) the HTML report of {report.TRIALS:,} trials of {report.POINTS:,} points")
+    found = report.measure(folder)
+    if found is None:
+        print("    not opened: no Chromium is installed (`make browser` installs it on Debian)")
+        return
     print(f"    written in {found.write_s:.1f} s, {found.num_bytes / 1e6:.2f} MB")
     print(goal(found.num_bytes <= MAX_REPORT_BYTES, f"<= {MAX_REPORT_BYTES / 1e6:.0f} MB"))
     print(f"    opened and drawn: {spread(found.open_s)}")
     print(goal(float(np.median(found.open_s)) <= MAX_OPEN_S, f"<= {MAX_OPEN_S} s"))
-    print(f"    of {report.RECORDS:,} records of {report.POINTS:,} points")
-    for name, one in report.printed(folder).items():
-        most_s = MAX_PRINT_S[name]
-        print(f"    {name}: {one.seconds:.1f} s, {one.peak_bytes / 1e6:.0f} MB")
-        print(goal(one.seconds <= most_s, f"<= {most_s:.0f} s"))
-        if name != "html":
-            print(goal(one.peak_bytes <= MAX_PRINT_BYTES, f"<= {MAX_PRINT_BYTES / 1e6:.0f} MB"))
 
 
 def print_startup(folder: Path) -> None:
@@ -441,6 +445,7 @@ def print_gate(_folder: Path) -> None:
     for num_nights in gate.BASELINES:
         told = zip(gate.PROMISED, gate.after(num_nights), strict=True)
         print(f"    {num_nights}: " + ", ".join(f"{s:g} sigma within {n} nights {share:.1%}" for (s, n), share in told))
+    print_halved(max(cell.ours.halved for cell in found.values()))
     alarms = [cell.ours.false_alarms for cell in found.values()]
     print(goal(max(alarms) < MAX_FALSE_ALARMS, f"false alarms on less than {MAX_FALSE_ALARMS:.0%} of nights"))
     for number, (sigmas, within) in enumerate(gate.PROMISED):
@@ -450,6 +455,17 @@ def print_gate(_folder: Path) -> None:
         told = ", ".join(f"{kind} {level:.0%}" for kind, level in missed)
         text = f"{sigmas:g} sigma found within {within} nights in {MIN_FOUND:.0%}; where no rule can, of what one can"
         print(goal(not missed, text + (f" (not: {told})" if missed else "")))
+
+
+def print_halved(false_alarms: float) -> None:
+    """The rule of halved rates; its false alarms in the worst row of the gate's table are known."""
+    print(f"    points that fall to {gate.FALLEN:.0%}, found in their first night; by the nights before:")
+    for level in gate.HALVED_LEVELS:
+        one = gate.halved(level)
+        told = ", ".join(f"{n}: {share:.0%}" for n, share in zip(gate.HALVED_AFTER, one.found, strict=True))
+        print(f"    plain {level:.0%}: {told}; false alarms on {one.false_alarms:.1%} of nights")
+    most = f"false alarms of halved rates on less than {MAX_FALSE_ALARMS:.0%} of nights"
+    print(goal(false_alarms < MAX_FALSE_ALARMS, most))
 
 
 def print_screens(_folder: Path) -> None:

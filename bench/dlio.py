@@ -31,7 +31,7 @@ WORKERS = (1, 2)
 ROUNDS = 3
 WARM_EPOCHS = 2
 VOLUMES, IMAGES, MANY_IMAGES = 24, 1600, 10_000
-OURS = ("stock", "torch", "threads")
+OURS = ("torch", "threads")
 EXTENSIONS = {"files": "npy", "files npz": "npz", "hdf5": "hdf5"}
 """What DLIO reads beside our format, of volumes."""
 GOALS = {("npy", False): 1.5, ("hdf5", False): 1.5, ("npy", True): 2.0, ("hdf5", True): 2.0, ("jpeg", False): 4.0}

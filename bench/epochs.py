@@ -16,7 +16,7 @@ from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
-from benchsuite.storage.loaders.stock import StockLoader
+from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.storage.observe.page_cache import evict
 from benchsuite.workloads.facts import FACTS
 
@@ -73,7 +73,7 @@ def true_au(root: Path, form: str, step_s: float) -> tuple[float, float]:
     reading = LoaderInput(dataset, DataSpec(**DATA), kind, epoch.params, epoch.batch, 0, 1, 0)
     with throttled(root, RATE_BYTES_PER_S):
         began = end = time.perf_counter()
-        loader = StockLoader(reading)
+        loader = TorchLoader(reading)
         try:
             for _ in range(epoch.steps):
                 next(loader)

@@ -4,6 +4,9 @@ A sweep of 100 points, a value per point and night. Each point's noise is the na
 its own (sigma 0.3). False alarms: nights without a step, after the first 100, on which any of the 100 points alarms.
 Found: points whose step of so many sigma, after 300 nights, alarms within so many nights; sigma is the standard
 deviation of a point's nights: rare outliers left out, or of all nights.
+
+The rule of halved rates is judged apart: on the same quiet histories from their second night on, on noisier ones, and
+on points that fall to 45 % of their rate. A night's value stands for all of its repeats, which favours no rule.
 """
 
 import os
@@ -18,6 +21,7 @@ from scipy import stats
 
 from benchsuite.results.compare.metrics import METRICS, Array
 from benchsuite.results.gate.alarms import FALSE_ALARMS, watch
+from benchsuite.results.gate.halved import HALF, nights_halved
 
 POINTS, LEARN, QUIET, STEP_AT = 100, 100, 300, 300
 SWEEPS, STEPPED = 8, 16
@@ -35,6 +39,11 @@ ASV_NIGHTS, ASV_HISTORY = 20, 120
 """asv's search grows with the square of the history: it is asked about fewer nights, of shorter histories."""
 ASV_THRESHOLD = 0.05
 """asv's default."""
+FALLEN = 0.45
+"""Of its rate is left to a point that falls."""
+HALVED_LEVELS, HALVED_AFTER = (0.03, 0.10, 0.20, 0.30), (1, 2, 6, 30)
+"""Levels of plain noise, and nights before the fall."""
+HALVED_SWEEPS, HALVED_NIGHTS = 4, 100
 CELLS = (
     ("plain", 0.01),
     ("plain", 0.03),
@@ -61,6 +70,8 @@ class Rates:
     num_nights: int
     found: tuple[float, ...]
     """The share found of each level of PROMISED."""
+    halved: float = 0.0
+    """Share of the nights on which the rule of halved rates alarms."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +153,10 @@ def ours(kind: str, level: float) -> Rates:
     """The gate's rates."""
     speed = METRICS[0]
     how = (0, float(np.log1p(speed.practical)), POINTS / speed.gate_share)
-    quiet, found = [], []
+    quiet, found, halved = [], [], []
     for seed in range(SWEEPS):
         values, _ = history(np.random.default_rng([seed, 0]), kind, level, LEARN + QUIET)
+        halved.append(halved_alarms(values))
         quiet.append(watch(values, *how, first=LEARN).alarm[:, LEARN:].any(0))
     for seed in range(STEPPED):
         hits = []
@@ -154,7 +166,39 @@ def ours(kind: str, level: float) -> Rates:
             hits.append(watch(values, *how, first=STEP_AT).alarm[:, STEP_AT:].any(1).mean())
         found.append(hits)
     nights = np.concatenate(quiet)
-    return Rates(float(nights.mean()), len(nights), tuple(np.mean(found, 0)))
+    return Rates(float(nights.mean()), len(nights), tuple(np.mean(found, 0)), float(np.mean(halved)))
+
+
+def halved_alarms(values: Array) -> Array:
+    """Whether any point has half its rate or less, for each night from the second on."""
+    lowest = np.minimum.accumulate(values, 1)
+    found = np.zeros(values.shape[1] - 1)
+    for night in range(1, values.shape[1]):
+        rows = np.flatnonzero(values[:, night] - lowest[:, night - 1] >= HALF)  # others cannot be
+        found[night - 1] = any(nights_halved(*[values[row, : night + 1]] * 2, first=0) for row in rows)
+    return found
+
+
+@dataclass(frozen=True)
+class Halved:
+    """What the rule of halved rates does on plain noise."""
+
+    false_alarms: float
+    """Share of nights."""
+    found: tuple[float, ...]
+    """The share of fallen points found in their first night, after each of HALVED_AFTER nights."""
+
+
+def halved(level: float) -> Halved:
+    """The rates of that rule, which learns no noise."""
+    quiet, found = [], []
+    for seed in range(HALVED_SWEEPS):
+        values, _ = history(np.random.default_rng([seed, 0]), "plain", level, HALVED_NIGHTS)
+        quiet.append(halved_alarms(values))
+        fallen = values - np.log(FALLEN)
+        joined = [np.append(values[:, :nights], fallen[:, nights : nights + 1], 1) for nights in HALVED_AFTER]
+        found.append([np.mean([nights_halved(row, row, first=0) > 0 for row in some]) for some in joined])
+    return Halved(float(np.mean(quiet)), tuple(float(share) for share in np.mean(found, 0)))
 
 
 def after(num_nights: int) -> tuple[float, ...]:
@@ -216,11 +260,13 @@ def measure(cells: Iterable[tuple[str, float]] = CELLS) -> dict[tuple[str, float
 def table(found: dict[tuple[str, float], Cell]) -> str:
     """The results as a Markdown table."""
     promised = [f"{sigmas:g} sigma in {nights} nights" for sigmas, nights in PROMISED]
-    heads = ["false alarms", *promised, *(f"at most: {one}" for one in promised), "asv: false alarms"]
+    heads = ["false alarms", "of halved rates", *promised, *(f"at most: {one}" for one in promised)]
+    heads += ["asv: false alarms"]
     heads += [f"asv: {one}" for one in promised]
     lines = ["| noise | level | " + " | ".join(heads) + " |", "|---|---:|" + "---:|" * len(heads)]
     for (kind, level), cell in found.items():
-        cells = [*_texts(cell.ours), *_texts(cell.best)[1:], *_texts(cell.asv)]
+        false, *shares = _texts(cell.ours)
+        cells = [false, f"{cell.ours.halved:.2%}", *shares, *_texts(cell.best)[1:], *_texts(cell.asv)]
         lines.append(f"| {kind} | {level:.0%} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

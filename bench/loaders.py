@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from bench import plain, raw
-from benchsuite.storage import KINDS, LOADERS, load, loader_of
+from benchsuite.storage import KINDS, LOADERS, default_reader, load, loader_of, reader_problem
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset, in_order
 from benchsuite.storage.dataset.kinds import Kind
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
@@ -117,17 +117,21 @@ def make_one(
     return open_dataset(target)
 
 
-def ours(scene: Scene, name: str, loader: str) -> Started:
-    """The batches of one of our loaders, or of loader torch with stock readers, and how to stop it."""
-    stock = loader == "stock"
-    spec = DataSpec(
+def spec_of(scene: Scene, name: str, loader: str) -> DataSpec:
+    """What a loader is asked for, by its own reader."""
+    return DataSpec(
         format=name.partition(" ")[0],
-        reader="stock" if stock else "tuned",
-        loader="torch" if stock else loader,
+        reader=default_reader(loader),
+        loader=loader,
         num_workers=scene.workers,
         prefetch_factor=PREFETCH,
         pin_memory=False,
     )
+
+
+def ours(scene: Scene, name: str, loader: str) -> Started:
+    """The batches of a loader, and how to stop it."""
+    spec = spec_of(scene, name, loader)
     built: LoaderProtocol = loader_of(spec)(
         LoaderInput(scene.datasets[name], spec, scene.kind, scene.params, scene.batch, 0, 1, 0)
     )
@@ -141,11 +145,9 @@ def ours(scene: Scene, name: str, loader: str) -> Started:
 
 
 def hand_made(scene: Scene, name: str, loader: str) -> "Callable[[], Started] | None":
-    """How to start the plainest use of the same library; None where there is none."""
+    """How to start the plainest use of the same library; None where there is none, or section `stock` has it."""
     dataset = scene.datasets[name]
     common = (dataset, scene.kind, scene.params, scene.batch, scene.workers)
-    if loader == "torch":
-        return partial(_closing, plain.torch_batches, *common)
     if loader == "threads":
         return partial(_closing, plain.thread_batches, *common) if plain.getter(dataset) else None
     if dataset.manifest.kind == "image" and dataset.manifest.format in ("files", "webdataset", "tfrecord"):
@@ -201,12 +203,15 @@ def measure(scene: Scene, loaders: tuple[str, ...], rounds: int = ROUNDS) -> Tab
         read = raw.read_rate(dataset, scene.workers, cold)
         limit = read if scene.work is None else raw.decode_rate(scene.samples, scene.work, scene.workers)
         for loader in loaders:
+            if reader_problem(spec_of(scene, name, loader), dataset.manifest):
+                continue
             cell = table.setdefault((name, loader, cold), Cell())
             cell.raw.append(read)
             cell.limits.append(limit)
             _take_turns(cell, scene, name, loader, cold)
         evict(dataset.data_files())
-    return {(name, loader, cold): table[name, loader, cold] for name, cold in order for loader in loaders}
+    cells = ((name, loader, cold) for name, cold in order for loader in loaders)
+    return {cell: table[cell] for cell in cells if cell in table}
 
 
 def _take_turns(cell: Cell, scene: Scene, name: str, loader: str, cold: bool) -> None:

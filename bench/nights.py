@@ -77,15 +77,15 @@ def measure(folder: Path) -> Nights:
     nights = nights_of(ResultsStore(store).latest())
     checks = [check_nights(nights[:BASELINE], nights[BASELINE : end + 1]) for end in range(BASELINE, len(nights))]
     quiet, slow = checks[: QUIET - BASELINE], checks[QUIET - BASELINE :]
-    first = next((number for number, found in enumerate(slow, 1) if found.regressions), None)
+    first = next((number for number, found in enumerate(slow, 1) if found.alarms), None)
     return Nights(
         num_points=len({key for night in nights for key in night.trials}),
         judged=sum(found.num_judged > 0 for found in quiet),
-        alarmed=sum(bool(found.regressions) for found in quiet),
+        alarmed=sum(bool(found.alarms) for found in quiet),
         spread=max((found.noise for one in slow for found in one.regressions), default=0.0),
         found_after=first,
         text=_said(slow, first),
-        false=[line for found in quiet if found.regressions for line in check_lines(found)],
+        false=[line for found in quiet if found.alarms for line in check_lines(found)],
     )
 
 

@@ -2,16 +2,16 @@
 
 import io
 import itertools
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import default_collate
 
-from bench.plain_records import Get, record_getter, tar_records, tfrecord_records
+from bench.plain_records import Get, record_getter
 from benchsuite.storage.dataset.fields import RECORD_KINDS
 from benchsuite.storage.dataset.kinds import Kind, decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, text
@@ -82,69 +82,6 @@ class _Map(TorchDataset[tuple[dict[str, Any], int]]):
         key = self._dataset.key(row)
         sample = Sample(key, self._get(row))
         return decode_one(self._kind, sample, self._params, sample_rng(0, 0, key)), row
-
-
-class _Stream(IterableDataset[tuple[dict[str, Any], int]]):
-    """Shards in sequence, split over workers, by webdataset or by the package tfrecord."""
-
-    def __init__(self, dataset: Dataset, kind: Kind, params: Mapping[str, int]) -> None:
-        self._dataset, self._kind, self._params = dataset, kind, params
-
-    def __iter__(self) -> Iterator[tuple[dict[str, Any], int]]:
-        info = get_worker_info()
-        rows = {self._dataset.key(row): row for row in range(self._dataset.manifest.num_samples)}
-        shards = [str(self._dataset.folder / file.path) for file in self._dataset.manifest.files if file.num_samples]
-        read = _tar_samples if self._dataset.manifest.format == "webdataset" else _tfrecord_samples
-        for epoch in itertools.count():
-            mine = shards[info.id :: info.num_workers] if info else shards
-            for sample in read(mine, self._dataset.manifest.kind):
-                rng = sample_rng(0, epoch, sample.key)
-                yield decode_one(self._kind, sample, self._params, rng), rows[sample.key]
-
-
-def _tar_samples(shards: list[str], kind: str) -> Iterator[Sample]:
-    import webdataset as wds
-
-    if kind in RECORD_KINDS:
-        yield from tar_records(shards, kind)
-        return
-    for raw in wds.WebDataset(shards, shardshuffle=False, workersplitter=None, nodesplitter=None):
-        if kind == "image":
-            yield Sample(raw["__key__"], {"image": raw["jpg"], "label": raw["cls"]})
-        else:
-            arrays: dict[str, Value] = {name: np.load(io.BytesIO(raw[f"{name}.npy"])) for name in ("image", "label")}
-            yield Sample(raw["__key__"], arrays)
-
-
-def _tfrecord_samples(shards: list[str], kind: str) -> Iterator[Sample]:
-    from tfrecord.reader import tfrecord_loader
-
-    if kind in RECORD_KINDS:
-        yield from tfrecord_records(shards, kind)
-        return
-    for shard in shards:
-        for raw in tfrecord_loader(shard, None):
-            key = raw["key"].decode() if isinstance(raw["key"], bytes) else bytes(raw["key"]).decode()
-            if kind == "image":
-                label = str(int(raw["image/class/label"][0])).encode()
-                yield Sample(key, {"image": bytes(raw["image/encoded"]), "label": label})
-            else:
-                image = np.frombuffer(raw["X"], np.float32).reshape(raw["X_shape"])
-                yield Sample(key, {"image": image, "label": np.frombuffer(raw["Y"], np.uint8).reshape(raw["Y_shape"])})
-
-
-def torch_batches(
-    dataset: Dataset, kind: Kind, params: Mapping[str, int], batch: int, workers: int
-) -> Generator[Counted]:
-    """DataLoader over a map-style dataset, or over a stream of shards."""
-    common: dict[str, Any] = {"batch_size": batch, "num_workers": workers}
-    if getter(dataset) is None:
-        loader = DataLoader(_Stream(dataset, kind, params), **common)
-    else:
-        source = _Map(dataset, kind, params)
-        loader = DataLoader(source, sampler=RandomSampler(source, num_samples=1 << 30, replacement=False), **common)
-    for tensors, rows in loader:
-        yield tensors, rows.tolist()
 
 
 def thread_batches(

@@ -1,7 +1,7 @@
 """The plainest use of each library by hand for token sequences: BERT's samples, and windows of a stream."""
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS
 from benchsuite.storage.dataset.manifest import Dataset
-from benchsuite.storage.dataset.sample import Array, Sample, Value
+from benchsuite.storage.dataset.sample import Array, Value
 
 Get = Callable[[int], dict[str, Value]]
 
@@ -48,22 +48,3 @@ def record_getter(dataset: Dataset, files: list[Path]) -> Get | None:
 
 def _fields(stored: Array, names: tuple[str, ...]) -> dict[str, Value]:
     return {name: stored[name] for name in names} if stored.dtype.names else {names[0]: stored}
-
-
-def tar_records(shards: list[str], kind: str) -> Iterator[Sample]:
-    """Samples of tar shards in sequence, by webdataset."""
-    import webdataset as wds
-
-    for raw in wds.WebDataset(shards, shardshuffle=False, workersplitter=None, nodesplitter=None):
-        yield Sample(raw["__key__"], _fields(np.load(io.BytesIO(raw["npy"])), KIND_FIELDS[kind]))
-
-
-def tfrecord_records(shards: list[str], kind: str) -> Iterator[Sample]:
-    """Samples of TFRecord shards in sequence, by the package tfrecord."""
-    from tfrecord.reader import tfrecord_loader
-
-    for shard in shards:
-        for raw in tfrecord_loader(shard, None):
-            key = bytes(raw["key"]).decode()
-            arrays = {name: np.asarray(raw[name]).reshape(-1) for name in KIND_FIELDS[kind]}
-            yield Sample(key, {name: value if len(value) > 1 else value.reshape(()) for name, value in arrays.items()})

@@ -74,7 +74,7 @@ def in_line(dataset: Dataset) -> tuple[Ratio, Ratio]:
     _, known = _samples(dataset.manifest.format)
     kind, params = load(KINDS, known["kind"]), known["params"]
     spec = DataSpec(format=dataset.manifest.format, num_workers=0, pin_memory=False)
-    loader: LoaderProtocol = load(LOADERS, "torch")(LoaderInput(dataset, spec, kind, params, 16, 0, 1, 0))
+    loader: LoaderProtocol = load(LOADERS, "threads")(LoaderInput(dataset, spec, kind, params, 16, 0, 1, 0))
     plain = _turn(loader, 8, None)
     plain()
     batches = max(4, round(8 * TURN_S / plain()))

@@ -189,6 +189,7 @@ def measured(folder: Path, condition: Condition) -> TrialRecord:
         "root": str(folder / condition.dataset),
         "format": "lmdb",
         "reader": reader,
+        "loader": "threads" if reader == "tuned" else "torch",
         "cache": "warm",
         "num_workers": 1,
     }

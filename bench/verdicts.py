@@ -337,12 +337,12 @@ def datasets(root: Path) -> None:
 def of_input(root: Path) -> Iterator[Cause]:
     """Causes in storage and preprocessing, on an emulated device."""
     for form in FORMATS:
-        for reader in ("stock", "tuned"):
-            cold = spec_of(root, form, reader=reader, cache="cold")
+        for loader in ("torch", "threads"):
+            cold = spec_of(root, form, loader=loader, cache="cold")
             slow_disk = partial(throttled, root, 6_000_000)
-            yield Cause(f"disk limited to 6 MB/s, {form} {reader}", ("storage",), partial(trial, cold, slow_disk))
-            warm = spec_of(root, form, device="emulated:1ms", reader=reader, cache="warm")
-            yield Cause(f"decoding by one worker, {form} {reader}", ("preprocessing",), partial(trial, warm))
+            yield Cause(f"disk limited to 6 MB/s, {form} {loader}", ("storage",), partial(trial, cold, slow_disk))
+            warm = spec_of(root, form, device="emulated:1ms", loader=loader, cache="warm")
+            yield Cause(f"decoding by one worker, {form} {loader}", ("preprocessing",), partial(trial, warm))
         if form not in STREAMS:  # which read megabytes at once: so few reads are enough for them
             few_reads = partial(throttled, root, 60, "iops")
             random = spec_of(root, form, reader="stock", cache="cold")
@@ -356,10 +356,10 @@ def of_input(root: Path) -> Iterator[Cause]:
     for workers in (2, 4):
         locked = spec_of(root, reader=f"{root / 'readers.py'}:Locked", cache="warm", num_workers=workers)
         yield Cause(f"a lock among {workers} workers", ("preprocessing", "mixed"), partial(trial, locked))
-    for reader in ("stock", "tuned"):
-        read = spec_of(root, "hdf5", "emulated:2ms", reader=reader, cache="warm", root=str(root / "volumes"))
+    for loader in ("torch", "threads"):
+        read = spec_of(root, "hdf5", "emulated:2ms", loader=loader, cache="warm", root=str(root / "volumes"))
         gzip = partial(trial, {**read, "workload": "unet3d", "batch_size": 2})
-        yield Cause(f"volumes in gzip, {reader}", ("preprocessing",), gzip)
+        yield Cause(f"volumes in gzip, {loader}", ("preprocessing",), gzip)
 
 
 def of_nodes(root: Path) -> Iterator[Cause]:

@@ -13,16 +13,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from symtable import symtable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from benchsuite.storage.objects.path import object_path
 from benchsuite.storage.objects.profile import settings
 
 if TYPE_CHECKING:
-    from benchsuite.storage.dataset.manifest import Format, Manifest
+    from benchsuite.storage.dataset.manifest import Format, Manifest, StockReader
     from benchsuite.storage.dataset.spec import DataSpec
 
-Registry = Mapping[str, tuple[str, str]]
+Registry = Mapping[str, tuple[str, str]] | Mapping[str, "KnownLoader"]
 
 FORMATS: Registry = {
     "files": ("benchsuite.storage.formats.files:FILES", "pip install numpy"),
@@ -34,10 +34,35 @@ FORMATS: Registry = {
     "parquet": ("benchsuite.storage.formats.parquet:PARQUET", "pip install 'benchsuite[formats]'"),
     "tokens": ("benchsuite.storage.formats.tokens:TOKENS", "pip install numpy"),
 }
-LOADERS: Registry = {
-    "torch": ("benchsuite.storage.loaders.torch:TorchLoader", "pip install torch"),
-    "threads": ("benchsuite.storage.loaders.threads:ThreadsLoader", "pip install torch"),
-    "dali": ("benchsuite.storage.loaders.dali:DaliLoader", "pip install 'benchsuite[dali]'"),
+
+
+class KnownLoader(NamedTuple):
+    """A loader of ours, and what a plan must know of it before its module is imported."""
+
+    target: str
+    """Its class, as `module:NAME`."""
+    install: str
+    reader: str = "tuned"
+    """What it reads by: `stock`, as a library's users do, or `tuned`, our own readers."""
+    module: str | None = None
+    """What it needs that an installation may lack."""
+    kinds: frozenset[str] | None = None
+    """The kinds of samples that it decodes; None: all."""
+    one_reader: bool = False
+    """A rank is one reader, however many threads of a library read for it; it mixes samples of every format."""
+
+
+LOADERS: Mapping[str, KnownLoader] = {
+    "torch": KnownLoader("benchsuite.storage.loaders.torch:TorchLoader", "pip install torch", "stock"),
+    "threads": KnownLoader("benchsuite.storage.loaders.threads:ThreadsLoader", "pip install torch"),
+    "dali": KnownLoader(
+        "benchsuite.storage.loaders.dali:DaliLoader",
+        "pip install 'benchsuite[dali]'",
+        "stock",
+        "nvidia.dali",
+        frozenset({"image", "volume"}),
+        one_reader=True,
+    ),
 }
 KINDS: Registry = {
     "image": ("benchsuite.storage.dataset.kinds:IMAGE", "pip install 'benchsuite[formats]'"),
@@ -45,52 +70,19 @@ KINDS: Registry = {
     "mlm": ("benchsuite.storage.dataset.kinds:MLM", "pip install torch"),
     "tokens": ("benchsuite.storage.dataset.kinds:TOKENS", "pip install torch"),
 }
-STOCK: Registry = {
-    "files": ("benchsuite.storage.stock.files:STOCK", "pip install 'benchsuite[formats]'"),
-    "webdataset": ("benchsuite.storage.stock.tar:STOCK", "pip install 'benchsuite[formats]'"),
-    "hdf5": ("benchsuite.storage.stock.hdf5:STOCK", "pip install 'benchsuite[formats]'"),
-    "lmdb": ("benchsuite.storage.stock.lmdb:STOCK", "pip install 'benchsuite[formats]'"),
-    "tfrecord": ("benchsuite.storage.stock.tfrecord:STOCK", "pip install 'benchsuite[formats]'"),
-    "mds": ("benchsuite.storage.stock.mds:STOCK", "pip install mosaicml-streaming"),
-    "parquet": ("benchsuite.storage.stock.parquet:STOCK", "pip install 'benchsuite[formats]'"),
-    "tokens": ("benchsuite.storage.stock.tokens:STOCK", "pip install numpy"),
-}
-"""Formats read with their own libraries; third parties add theirs through `benchsuite.stock_readers`."""
 LIBRARIES: Registry = {"datasets": ("benchsuite.storage.stock.hugging_face:STOCK", "pip install datasets")}
 """Readers that are another library than a format's own, by their names in `data.reader`, which are their modules'."""
 LIBRARY_READS: Mapping[str, frozenset[str]] = {"datasets": frozenset({"parquet"})}
 """The formats that these read."""
-STOCK_NEEDS: Mapping[str, str] = {"mds": "streaming", "parquet": "pyarrow", "tfrecord": "tfrecord"}
-"""Modules of stock readers that an installation may lack; planning looks for them and imports none."""
-IN_BUCKETS: Mapping[str, tuple[str, str]] = {
-    "files": ("s3torchconnector", "pip install 'benchsuite[s3-stock]'"),
-    "webdataset": ("aws", "install the AWS CLI, or pip install 'benchsuite[s3-stock]'"),
-    "hdf5": ("obstore", "pip install 'benchsuite[s3]'"),
-    "parquet": ("pyarrow", "pip install 'benchsuite[formats]'"),
-}
-"""What stock readers ask a bucket with, a module or `AWS`, and how to install it; the other formats' want files."""
-AWS = "aws"
-"""The command by which webdataset's documentation streams shards from S3."""
-VERIFY_TLS = ("files", "parquet")
-"""Formats whose libraries always verify a server's certificate."""
-STOCK_LOADER: Registry = {"stock": ("benchsuite.storage.loaders.stock:StockLoader", "pip install torch")}
-TUNED = (None, "tuned")
-"""Readers that are our own: None where nothing is read from storage."""
+OURS = "set data.loader: threads and data.reader: tuned"
+"""What reads where no library does."""
 STOCK_GROUP = "benchsuite.stock_readers"
-DALI_READS: Mapping[str, frozenset[str]] = {
-    "image": frozenset({"files", "webdataset", "tfrecord"}),
-    "volume": frozenset({"files"}),
-}
-"""Formats that DALI has readers of its own for, by kind of sample."""
-LOADER_LIMITS: Mapping[str, tuple[str, frozenset[str]]] = {
-    "dali": ("nvidia.dali", frozenset({"image", "volume"})),
-}
-"""Loaders that need a module of their own, or do not take every kind of sample."""
+"""Where other packages add readers of their libraries, by the names of formats."""
 
 
-def aws_command() -> str | None:
-    """The AWS CLI that is on the PATH, or that lies beside this Python, as in an environment that was not activated."""
-    return which(AWS) or which(AWS, path=os.path.dirname(sys.executable))
+def command_path(name: str) -> str | None:
+    """A command on the PATH, or one that lies beside this Python, as in an environment that was not activated."""
+    return which(name) or which(name, path=os.path.dirname(sys.executable))
 
 
 def names(registry: Registry, group: str = "") -> list[str]:
@@ -109,33 +101,68 @@ def format_of(name: str) -> "Format":
     return found
 
 
+def default_reader(loader: str) -> str:
+    """Return the reader of a loader where none is asked for: `stock` of libraries, else `tuned`."""
+    return LOADERS[loader].reader if loader in LOADERS else "tuned"
+
+
+def is_one_reader(loader: str) -> bool:
+    """Whether a rank of this loader is one reader, whatever data.num_workers is."""
+    return loader in LOADERS and LOADERS[loader].one_reader
+
+
 def mixes(data: "DataSpec") -> bool:
-    """Whether readers mix samples in data.shuffle_buffer: those of shards, and DALI's own of every format."""
-    return data.shuffle and (format_of(data.format).sequential or (data.loader == "dali" and data.reader == "stock"))
+    """Whether readers mix samples in data.shuffle_buffer: those of shards, and DALI's of every format."""
+    return data.shuffle and (format_of(data.format).sequential or is_one_reader(data.loader))
+
+
+def stock_reader(format: str) -> Any:
+    """Return the reader of a format's own library, a `storage.stock.reader.Stock`.
+
+    Raises:
+        DatasetError: there is none, or what it needs is not installed.
+    """
+    own = format_of(format).stock
+    known = {format: (own.reader, own.install)} if own is not None else {}
+    return load(known, format, STOCK_GROUP)
 
 
 def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
-    """Why a dataset cannot be read so, or None; our own reader can read all."""
+    """Why a dataset cannot be read so, or None; a reader of None reads a single batch."""
     if data.image_dtype != "float32" and manifest is not None and manifest.kind != "image":
         return f"image_dtype {data.image_dtype} is for images, the dataset holds {manifest.kind} samples"
-    if data.reader in TUNED:
+    if data.reader == "tuned":
+        return _tuned_problem(data.loader)
+    if data.reader is not None and data.cache == "direct":
+        return f"reader {data.reader} reads through the page cache, which cache direct avoids; {OURS}"
+    if data.loader == "dali" and data.reader in (None, "stock"):
+        return _dali_problem(data, manifest)
+    if data.reader is None:
         return None
-    if data.cache == "direct":
-        return f"reader {data.reader} reads through the page cache, which cache direct avoids; set data.reader: tuned"
-    if data.loader == "dali" and data.reader == "stock":
-        return _own_reader_of_dali_problem(data, manifest)
     if data.loader != "torch":
         return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
     if data.reader in LIBRARIES:
         return _library_problem(data)
     if data.reader != "stock":
         return _file_problem(str(data.reader))
-    if data.format not in names(STOCK, STOCK_GROUP):
-        return f"format {data.format} has no stock reader; set data.reader: tuned"
-    module = STOCK_NEEDS.get(data.format)
-    if module is not None and not _is_installed(module):
-        return f"reader stock of format {data.format} needs {module}, which is not installed: {STOCK[data.format][1]}"
-    return _stock_bucket_problem(data)
+    return _stock_problem(data)
+
+
+def _stock_problem(data: "DataSpec") -> str | None:
+    """Why a format's own library cannot read it here, or None."""
+    own = format_of(data.format).stock
+    if own is None:
+        return None if data.format in names({}, STOCK_GROUP) else f"format {data.format} has no stock reader; {OURS}"
+    if own.module is not None and not _is_installed(own.module):
+        return f"reader stock of format {data.format} needs {own.module}, which is not installed: {own.install}"
+    return _bucket_problem(data, own) if _in_bucket(data) else None
+
+
+def _tuned_problem(loader: str) -> str | None:
+    """Why a loader cannot read by our own readers, or None."""
+    if default_reader(loader) == "tuned":
+        return None
+    return f"reader tuned goes with loader threads, not with {loader}; set data.loader: threads, or data.reader: stock"
 
 
 BINDING = (b"import *", b"global ", b"globals(", b"__getattr__")
@@ -165,38 +192,38 @@ def _in_bucket(data: "DataSpec") -> bool:
     return data.staging == "none" and (data.root or "").startswith("s3://")
 
 
-def _stock_bucket_problem(data: "DataSpec") -> str | None:
+def _bucket_problem(data: "DataSpec", own: "StockReader") -> str | None:
     """Why a format's own library cannot read it from a bucket, or None."""
-    if not _in_bucket(data):
+    if own.bucket is None:
+        return (
+            f"reader stock of format {data.format} reads files; of a bucket {OURS}, or set data.staging: copy or lazy"
+        )
+    client = own.bucket
+    if client.always_verifies and not settings(object_path(str(data.root)).bucket).verify_tls:
+        return f"{client.name} cannot leave out verify_tls, as the site's file asks: {OURS}"
+    if command_path(client.name) if client.is_command else _is_installed(client.name):
         return None
-    if data.format not in IN_BUCKETS:
-        why = f"reader stock of format {data.format} reads files"
-        return f"{why}; of a bucket set data.reader: tuned, or data.staging: copy or lazy"
-    client, hint = IN_BUCKETS[data.format]
-    if data.format in VERIFY_TLS and not settings(object_path(str(data.root)).bucket).verify_tls:
-        return f"{client} cannot leave out verify_tls, as the site's file asks: set data.reader: tuned"
-    if aws_command() if client == AWS else _is_installed(client):
-        return None
-    return f"reader stock of format {data.format} needs {client} to read a bucket, which is not installed: {hint}"
+    why = f"reader stock of format {data.format} needs {client.name} to read a bucket, which is not installed"
+    return f"{why}: {client.install}"
 
 
 def _library_problem(data: "DataSpec") -> str | None:
     name = str(data.reader)
     if _in_bucket(data):
-        return f"reader {name} reads files; of a bucket set data.reader: tuned, or data.staging: copy or lazy"
+        return f"reader {name} reads files; of a bucket {OURS}, or set data.staging: copy or lazy"
     if data.format not in LIBRARY_READS[name]:
         return f"reader {name} reads {' and '.join(sorted(LIBRARY_READS[name]))}, not {data.format}"
     return None if _is_installed(name) else f"reader {name} needs {name}, which is not installed: {LIBRARIES[name][1]}"
 
 
-def _own_reader_of_dali_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
+def _dali_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     kind = manifest.kind if manifest else ""
     if data.staging == "lazy":
-        return "DALI's own readers want whole datasets; staging lazy: set data.reader: tuned"
-    if data.format not in DALI_READS.get(kind, ()):
-        return f"DALI has no reader of its own for {kind} samples in format {data.format}; set data.reader: tuned"
+        return f"DALI's readers want whole datasets, staging lazy brings files as they are read; {OURS}"
+    if kind not in format_of(data.format).dali_kinds:
+        return f"DALI has no reader for {kind} samples in format {data.format}; set data.loader: torch or threads"
     packed = manifest is not None and manifest.options.get("array") == "npz"
-    return "DALI has no reader of its own for .npz files; set data.reader: tuned" if packed else None
+    return "DALI has no reader for .npz files; set data.loader: torch or threads" if packed else None
 
 
 def loader_of(data: "DataSpec") -> Any:
@@ -205,27 +232,23 @@ def loader_of(data: "DataSpec") -> Any:
     Raises:
         DatasetError: there is none of that name, or what it needs is not installed.
     """
-    if data.reader not in TUNED and data.loader != "dali":
-        return load(STOCK_LOADER, "stock")
     return load(LOADERS, data.loader, "benchsuite.loaders")
 
 
 def loader_problem(loader: str, kind: str) -> str | None:
     """Why a loader cannot deliver samples of this kind here, or None."""
-    if loader not in LOADER_LIMITS:
-        return None
-    kinds = LOADER_LIMITS[loader][1]
-    if kind not in kinds:
+    kinds = LOADERS[loader].kinds if loader in LOADERS else None
+    if kinds is not None and kind not in kinds:
         return f"loader {loader} decodes {' and '.join(sorted(kinds))} samples, not {kind}"
     return missing_loaders().get(loader)
 
 
 def missing_loaders() -> dict[str, str]:
     """Loaders whose module is not installed here, and for each what it needs and how to install that."""
-    needed = {loader: module for loader, (module, _) in LOADER_LIMITS.items() if not _is_installed(module)}
     return {
-        loader: f"loader {loader} needs {module}, which is not installed: {LOADERS[loader][1]}"
-        for loader, module in needed.items()
+        loader: f"loader {loader} needs {known.module}, which is not installed: {known.install}"
+        for loader, known in LOADERS.items()
+        if known.module is not None and not _is_installed(known.module)
     }
 
 
@@ -254,7 +277,7 @@ def load(registry: Registry, name: str, group: str = "") -> Any:
                         f"entry point {entry.name} = {entry.value}: cannot be loaded: {error}"
                     ) from error
         raise DatasetError(f"no {name!r} here; allowed: {', '.join(names(registry, group))}")
-    target, hint = registry[name]
+    target, hint = registry[name][:2]
     try:
         return pkgutil.resolve_name(target)
     except ImportError as error:

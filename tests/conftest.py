@@ -58,9 +58,7 @@ SLOW = tuple(
     storage/loaders/test_stock.py::TestStock::test_the_order storage/loaders/test_stock.py::TestStock::test_with_shards
     storage/loaders/test_threads.py::TestThreads::test_memory
     storage/loaders/test_threads.py::TestThreads::test_the_order storage/loaders/test_torch.py::TestStorageBytes
-    storage/loaders/test_torch.py::TestTorch::test_every_epoch
-    storage/loaders/test_torch.py::TestTorch::test_memory storage/loaders/test_torch.py::TestTorch::test_the_order
-    storage/loaders/test_torch.py::TestTorch::test_with_shards storage/observe/test_io_trace.py
+    storage/observe/test_io_trace.py
     storage/staging/test_stage.py
     trial/test_emulated.py::test_from_a_sweep trial/test_io_truth.py workloads/parallel/test_first_weights.py
     trial/test_engines.py trial/test_profile.py trial/test_setup.py::test_every_group trial/test_stock.py

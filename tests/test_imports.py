@@ -123,7 +123,7 @@ def test_a_sweep_and_its_report_take_no_torch(tmp_path: Path, dataset_root: Path
     data = {"root": str(dataset_root), "num_workers": 0, "cache": "warm"}
     base = {"workload": "resnet50", "variant": "tiny", "batch_size": 2, "data": data}
     base |= {"measure": {"steps": 2, "warmup_steps": 1, "repeats": 1, "ceilings": False}}
-    file = written(tmp_path, {"base": base, "grid": {"data.reader": ["tuned", "stock"]}})
+    file = written(tmp_path, {"base": base, "grid": {"data.loader": ["threads", "torch"]}})
     found = imported_by(tmp_path, ["sweep", file], ["report"], ["results", "show"])
     assert found == "['pandas']"
     records = [record for record in ResultsStore(tmp_path / "store").latest() if record.kind == "trial"]

@@ -12,7 +12,7 @@ import itertools
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from benchsuite.storage.dataset.manifest import (
     text,
 )
 from benchsuite.storage.dataset.sample import Sample
+from benchsuite.storage.stock.reader import Stock
 
 FILE = "paced.bin"
 PAUSE_S = 0.001
@@ -83,6 +84,21 @@ def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:
         yield Sample(text(dataset.index["key"][row]), {"tokens": tokens}, row, FILE)
 
 
+class _Rows:
+    """The same samples for a library's reader, by their rows."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._pace_s = int(dataset.manifest.options["sample_us"]) / 1e6
+        self._tokens = np.zeros(dataset.manifest.params["seq_len"] + 1, np.uint16)
+        self._begun, self._counted = _journal(dataset.folder, os.getpid())
+
+    def __getitem__(self, row: int) -> Mapping[str, object]:
+        self._begun[next(self._counted) % MAX_BEGUN] = time.perf_counter()
+        wait_next(self._pace_s)
+        return {"tokens": self._tokens}
+
+
+STOCK = Stock("numpy", by_row=_Rows)
 PACED = Format(
     "paced",
     frozenset({"tokens"}),

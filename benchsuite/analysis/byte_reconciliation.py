@@ -121,7 +121,7 @@ def _against_calls(
     """
     asked, delivered = values.get("read_call_bytes"), values[DELIVERED]
     form = storage.format_of(spec.data.format)
-    ours = spec.data.reader not in ("stock", *storage.LIBRARIES) and spec.data.loader != "dali"
+    ours = spec.data.reader not in ("stock", *storage.LIBRARIES)
     if asked is None or form.reads != "calls" or not ours:
         return None
     held = spec.data.shuffle_buffer if form.sequential else 0  # read before they were counted

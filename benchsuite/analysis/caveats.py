@@ -11,7 +11,6 @@ from benchsuite.contract.rank_samples import ENDED_COUNTING, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
 from benchsuite.host.interference import crowding, foreign_load
-from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import MAX_AU
 
 MAX_QUEUE_LOSS = 0.10
@@ -47,19 +46,16 @@ def caveats(
     if spec.data.source == "storage":
         found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
         found += _copying_caveats(spec, results)
-    if refused := [result.rank for result in results if result.page_locked is False]:
-        said = f"CUDA refused to page-lock what the workers of {counted(len(refused), 'rank')} fill"
-        found.append(("not_page_locked", f"{said}: copies to the device wait for one another"))
     return found + _staging_caveats(spec, results)
 
 
 def _copying_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tuple[str, str]]:
     """Where readers gave more than a core copies: then they handed on, mapped, what nobody has read.
 
-    How long DALI's own readers read, DALI does not tell. What a bucket's client holds it has received, mostly before it
+    How long DALI's readers read, DALI does not tell. What a bucket's client holds it has received, mostly before it
     is asked for; and so little that buffers may hold it was read before the block began.
     """
-    if (spec.data.loader == "dali" and spec.data.reader == "stock") or in_bucket(spec):
+    if spec.data.loader == "dali" or in_bucket(spec):
         return []
     for result in results:
         blocks = [block for block in result.blocks if block.kind == "loader"]

@@ -26,7 +26,6 @@ from benchsuite.contract.trial_spec import digest, match_id, revision_fields, tr
 from benchsuite.grid.point import Point
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
-from benchsuite.host.lane import this_lane
 from benchsuite.host.staged_copies import copies_folder
 from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.record import CANNOT_TELL, RECORDS, VERDICT, Kind, Record, Status, TrialRecord
@@ -213,8 +212,6 @@ def measured(
     found += uncounted_caveats(results)
     found += epoch_caveats(spec, values, ahead_kb, window)
     found += utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
-    if lane := this_lane():
-        found.append(("lanes", f"trials of {lane.count - 1} other lanes ran on other nodes of the job meanwhile"))
     record = attempt.record(
         "ok",
         details_of(found),

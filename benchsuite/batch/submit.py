@@ -50,6 +50,8 @@ class Request:
     session: str
     store: Path
     overrides: list[str]
+    words: list[str]
+    """Options of the sweep as they are typed, which its jobs get unread; overrides are among them."""
     dry_run: bool
     out: Path | None
 
@@ -235,8 +237,8 @@ def _job(
     file = bundled(request.file)
     named = request.file if spec.container and file != request.file else file.expanduser().absolute()
     words = ["benchsuite", "sweep", str(named), "--session", request.session, "--launcher", spec.launcher]
-    for text in [*request.overrides, *extra]:
-        words += ["-o", text]
+    words += request.words
+    words += [word for text in extra for word in ("-o", text)]
     command = Path(sys.executable).parent / "benchsuite"
     variables = [*CONFIG_VARIABLES, *environment_fields()]  # what the sweep is; PBS hands none of them to a job
     return Job(

@@ -110,7 +110,6 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "results export junit": ("benchsuite results export junit --check --out junit.xml",),
     "results export prometheus": ("benchsuite results export prometheus --out /var/lib/node_exporter/textfile",),
     "results export latex": ("benchsuite results export latex --where session=tonight",),
-    "results export methods": ("benchsuite results export methods --latex",),
     "results export trace": ("benchsuite results export trace 0b6a9cbaa9d5.default.0 out.json",),
     "results export asv": ("benchsuite results export asv --store batch --asv-machine cluster --commit HEAD",),
     "compare": (
@@ -129,6 +128,14 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 """What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
 RETIRED: Mapping[str, str] = {
     "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
+    "demo --folder": "demo --folder is retired: its dataset goes to ./benchsuite-demo; start it elsewhere",
+    "sweep --lanes": "sweep --lanes is retired: a sweep runs one trial at a time; to run several, start a sweep of the "
+    "same session on each part of the nodes",
+    "results export methods": "results export methods is retired; `results export latex` makes tables, "
+    "`results export csv` has every fact of the records",
+    "results export asv --config": "results export asv --config is retired: start it in the folder of asv.conf.json",
+    "results export asv --dirty": "results export asv --dirty is retired: --commit HASH exports trials of a changed "
+    "work tree too, beside that commit's",
     **{
         f"predict {option}": f"predict {option} is retired: only ranks vary; measure a series of what else may change"
         for option in ("--network", "--storage", "--shared-bandwidth", "--staging", "--batch-size", "--bucket-cap-mb")
@@ -318,7 +325,7 @@ def run_command(arguments: list[str]) -> int:
     try:
         _refuse_urls(arguments)
         _refuse_bytes(arguments)
-        result: Any = app(arguments, standalone_mode=False, obj=tuple(arguments))
+        result: Any = app(arguments, standalone_mode=False)
     except _ClickError as error:
         return _usage_error(error)
     except (typer.Abort, KeyboardInterrupt) as stop:

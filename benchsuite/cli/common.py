@@ -11,6 +11,7 @@ from benchsuite.contract.exit_codes import STORE_VARIABLE
 from benchsuite.contract.terminal import PlainFormat, TableFormat, document, echo
 from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.contract.version import VERSION
+from benchsuite.launch.registry import LAUNCHERS
 from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.segments import UNTOLD
 from benchsuite.results.store.store import ResultsStore
@@ -23,6 +24,9 @@ Store = Annotated[Path, typer.Option("--store", envvar=STORE_VARIABLE, help="Res
 DEFAULT_STORE = Path("benchsuite-store")
 MAX_NAMED = 8
 Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
+LauncherName = Annotated[
+    str, typer.Option("--launcher", help=f"Who starts the ranks: auto, {', '.join(LAUNCHERS)}, or an added one.")
+]
 Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
 Profile = Annotated[
     ProfileName | None,

@@ -104,10 +104,12 @@ def _part(shard: str) -> Part:
     """
     if shard == AUTO:
         from benchsuite.launch.allocation import task
+        from benchsuite.launch.registry import LAUNCHERS
 
         mine = task()
         if mine is None:
-            raise UserError("--shard auto: this process is no task of srun, mpiexec or torchrun; give I/N, such as 1/4")
+            names = ", ".join(name for name, known in LAUNCHERS.items() if known.variables)
+            raise UserError(f"--shard auto: this process is no task of {names}; give I/N, such as 1/4")
         return Part(mine.rank + 1, mine.world_size)
     number, _, count = shard.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):

@@ -152,6 +152,9 @@ def check(
     Without a baseline that was set, the first six nights are it. Before there are so many, the newest is compared with
     those there are, which is no alarm.
 
+    From the second night on, a point at half the rate of the nights before or less, in every repeat, is an alarm too.
+    The answer counts such points apart and says on how many nights this rests.
+
     Judged are samples/s, AU, the first batch and staging (comm: the collective's time); memory and energy are for
     `compare`, not judged here.
     """
@@ -165,13 +168,13 @@ def check(
         document(json.dumps(report.check_json(found), indent=1, default=str))
     elif format == "csv":
         document(as_csv(report.regression_rows(found)))
-    elif format == "md" and found.regressions:
+    elif format == "md" and found.alarms:
         head, *lines = report.check_lines(found)
         _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
     else:
         for line in report.check_lines(found):
             say(out, line)
-    if on_alarm and found.regressions:
+    if on_alarm and found.alarms:
         _tell(shlex.split(on_alarm), opened_store, found, kind)
     raise typer.Exit(_exit_code(found))
 
@@ -185,7 +188,7 @@ def _tell(command: Sequence[str], store: ResultsStore, found: baseline.Check, ki
 
     text, env = alarm.message(store.path, found), {**os.environ}
     with TemporaryDirectory(prefix="benchsuite-alarm-") as folder:
-        worst = found.regressions[0]
+        worst = found.alarms[0]
         try:
             env["BENCHSUITE_CHART"] = str(
                 alarm.draw(alarm.history(store, worst, kind), worst, Path(folder) / "nights.png")
@@ -202,7 +205,7 @@ def _tell(command: Sequence[str], store: ResultsStore, found: baseline.Check, ki
 
 
 def _exit_code(found: baseline.Check) -> int:
-    if found.regressions:
+    if found.alarms:
         return REGRESSION
     if not found.num_judged and not found.too_young:
         return NOTHING_RAN

@@ -8,6 +8,7 @@ import typer
 
 from benchsuite.batch.job_script import Scheduler
 from benchsuite.cli.common import DEFAULT_STORE, GROUP, Overrides, Plain, Session, Store, tell, warn_of_damage
+from benchsuite.cli.sweep_options import SweepOptions, retried, takes_sweep_options
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
@@ -21,6 +22,11 @@ Text = str | None
 Number = int | None
 
 
+NOT_OF_A_JOB = ("launcher", "until")
+"""A job's launcher is a setting of the site, and its own time limit ends it."""
+
+
+@takes_sweep_options(without=NOT_OF_A_JOB)
 def submit(
     context: typer.Context,
     scheduler: Annotated[Scheduler, typer.Argument(help="slurm, pbs; kubernetes with --dry-run.")],
@@ -48,18 +54,19 @@ def submit(
     max_requeues: Annotated[
         Number, typer.Option("--max-requeues", min=0, help="Of a job that stops early; default 20.")
     ] = None,
-    session: Session = "default",
-    store: Store = DEFAULT_STORE,
     launcher: Annotated[Text, typer.Option("--launcher", help="Of the sweep.")] = None,
-    overrides: Overrides = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write and show the script; submit nothing.")] = False,
     out: Annotated[Path | None, typer.Option("--out", help="Where scripts and output go; default STORE/jobs.")] = None,
+    *,
+    options: SweepOptions,
 ) -> None:
     """Run a sweep as batch jobs: write the job script, check the plan, hand it to sbatch or qsub."""
     from benchsuite.batch import submit as submitting
 
     given = {name: context.params[name] for name in JobSpec.model_fields if context.params.get(name) is not None}
-    request = submitting.Request(file, session, store, overrides or [], dry_run, out)
+    retried(options.retry)  # a mistake is told now, not by the job
+    words = options.words(without=(*NOT_OF_A_JOB, "session", "store"))  # a script names these by itself
+    request = submitting.Request(file, options.session, options.store, options.overrides or [], words, dry_run, out)
     raise typer.Exit(submitting.submit(scheduler, request, given, directive or []))
 
 
@@ -135,6 +142,7 @@ def nightly_init(
 
 
 @nightly_app.command("run")
+@takes_sweep_options(without=("session", "store", "overrides", "profile"))
 def nightly_run(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The results repository.")] = Path(),
     session: Annotated[
@@ -143,10 +151,13 @@ def nightly_run(
     machine: Annotated[
         str | None, typer.Option("--asv-machine", help="Its name in asv; default: that of the folder.")
     ] = None,
+    *,
+    options: SweepOptions,
 ) -> None:
     """Measure a night: sweeps, commit, asv's history and pages, check. Again goes on where it stopped."""
     from benchsuite.nightly import night
 
     if session is not None:
         check_session(session)
-    raise typer.Exit(night.run(folder, session, machine))
+    retried(options.retry)
+    raise typer.Exit(night.run(folder, session, machine, options.words()))

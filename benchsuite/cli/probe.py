@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchsuite.cli.common import LauncherName
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import PlainFormat
 from benchsuite.storage.objects.path import ObjectPath, path_of
@@ -100,7 +101,7 @@ def probe_nodes(
     exclude_list: Annotated[
         Path | None, typer.Option("--exclude-list", help="Write the nodes that are slow, for sbatch --exclude.")
     ] = None,
-    launcher: Annotated[str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec.")] = "auto",
+    launcher: LauncherName = "auto",
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
     store: Store = None,
     session: Session = "default",
@@ -216,9 +217,7 @@ def probe_comm(
     buckets: Buckets = None,
     iterations: Annotated[int, typer.Option("--iterations", min=2, help="At least so many samples of each.")] = 20,
     seconds: Annotated[float, typer.Option("--seconds", min=0, help="And at least so long.")] = 0.2,
-    launcher: Annotated[
-        str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec; over nodes it needs a store.")
-    ] = "auto",
+    launcher: LauncherName = "auto",
     ranks_per_node: Annotated[int | None, typer.Option("--ranks-per-node", min=1, help="As in a trial.")] = None,
     timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until all is killed.")] = 900,
     store: Store = None,

@@ -29,9 +29,7 @@ from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.export import prometheus, tables
-from benchsuite.results.export.methods import methods
 from benchsuite.results.render import operators
-from benchsuite.results.render.latex import escaped
 from benchsuite.results.render.tables import ABSENT, POINT_COLUMNS, TRIAL_COLUMNS, Column, Row, is_missing, rows
 from benchsuite.results.render.words import counted, size
 from benchsuite.results.report.io_profile import is_known, lines
@@ -207,18 +205,6 @@ def export_latex(store: Store = DEFAULT_STORE, out: Out = None, where: Where = N
     _write(latex.point_tables(_chosen(store, where)) + "\n", out)
 
 
-@export_app.command("methods")
-def export_methods(
-    store: Store = DEFAULT_STORE,
-    out: Out = None,
-    where: Where = None,
-    latex: Annotated[bool, typer.Option("--latex", help="As LaTeX; default: plain text.")] = False,
-) -> None:
-    """A methods paragraph for papers, made from the records."""
-    told = methods(rows(_chosen(store, where)))
-    _write((escaped(told) if latex else told) + "\n", out)
-
-
 def _chosen(
     store: Path, where: Sequence[str] | None, kind: RecordKind = "trial", by: Grouping = "trial"
 ) -> pd.DataFrame:
@@ -289,26 +275,22 @@ def _with_steps(store: ResultsStore) -> list[TrialRecord]:
 @export_app.command("asv")
 def export_asv(
     store: Store = DEFAULT_STORE,
-    config: Annotated[Path, typer.Option("--config", help="asv's configuration.")] = Path("asv.conf.json"),
     machine: Annotated[
         str | None, typer.Option("--asv-machine", help="Whose results they are; default: the host of each trial.")
     ] = None,
     commit: Annotated[
         str | None, typer.Option("--commit", help="Of trials that know of none, or ran in a changed work tree.")
     ] = None,
-    dirty: Annotated[
-        bool, typer.Option("--dirty", help="Those of a changed work tree too, apart: environment benchsuite-dirty.")
-    ] = False,
     session: Annotated[
         str | None,
         typer.Option("--session", help="Only its trials, all at --commit: a night in a repository of nights."),
     ] = None,
 ) -> None:
-    """Write sweeps, such as those of batch jobs, into asv's history; `asv show`, `compare`, `publish` read them."""
+    """Write sweeps, such as those of batch jobs, into the history of the asv repository of this folder."""
     from benchsuite.results.export.asv import export
 
     opened = ResultsStore(store)
-    found = export(opened, config, machine, commit, dirty, session)
+    found = export(opened, Path("asv.conf.json"), machine, commit, session)
     for line in found.left_out:
         echo(line, err=True)
     for new in found.written:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +16,18 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from benchsuite import storage
 from benchsuite.analysis import au_search
-from benchsuite.cli.common import DEFAULT_STORE, Overrides, Profile, Session, Store, damage_lines, tell, warn_of_damage
+from benchsuite.cli.common import (
+    DEFAULT_STORE,
+    Overrides,
+    Session,
+    Store,
+    damage_lines,
+    tell,
+    warn_of_damage,
+)
+from benchsuite.cli.sweep_options import SweepOptions, retried, takes_sweep_options
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
 from benchsuite.contract.packages import require
@@ -28,21 +38,18 @@ from benchsuite.grid import expand
 from benchsuite.grid.layers import bundled
 from benchsuite.grid.point import Plan, Point
 from benchsuite.grid.warnings import crowd_of, crowded, crowding_skipped, fitting_in_memory
-from benchsuite.host.lane import this_lane
 from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.host.signals import Terminated, terminable
 from benchsuite.launch.agents import AgentLauncher
-from benchsuite.launch.lanes import check_lanes, planned_nodes, run_lanes, worst
 from benchsuite.launch.launcher import CannotStart, Launcher, check_alone, in_words, load_launcher, machine_of
 from benchsuite.launch.node import node_name
 from benchsuite.results.render.tables import ABSENT
 from benchsuite.results.render.words import typed
-from benchsuite.results.store.outcomes import FAILED
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
-from benchsuite.runner.claims import LEASE_S, Claims
+from benchsuite.runner.claims import Claims
 from benchsuite.runner.deadline import deadline_of
 from benchsuite.runner.durations import durations_of
 from benchsuite.runner.durations import in_words as time_in_words
@@ -51,76 +58,36 @@ from benchsuite.runner.search import Search, of_counts
 from benchsuite.runner.status import keep_plan
 from benchsuite.storage.dataset.manifest import DatasetError, is_dataset, read_manifest
 
-LauncherName = Annotated[str, typer.Option("--launcher", help="auto, local, torchrun, srun, mpiexec, or an added one.")]
 NEEDED = ("torch", "pandas", "scipy")
 """What trials, and the report at the end, are made with: missed before the first trial, not after the last."""
 
 
-@dataclass(frozen=True)
-class SweepOptions:
-    """What the command line of `benchsuite sweep` asks for."""
-
-    file: Path
-    session: str
-    store: Path
-    overrides: list[str] = field(default_factory=list)
-    launcher: str = "auto"
-    retry: frozenset[str] = frozenset()
-    profile: ProfileName | None = None
-    until: str | None = None
-    lease_s: float = LEASE_S
-    order_seed: int | None = None
-    lanes: int = 1
-
-
+@takes_sweep_options()
 def sweep(
-    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="A sweep file (YAML), or a name of `benchsuite list sweeps`.")],
-    session: Session = "default",
-    store: Store = DEFAULT_STORE,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print every trial and what is skipped; run none.")
     ] = False,
-    overrides: Overrides = None,
-    launcher: LauncherName = "auto",
-    retry: Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")] = "",
-    profile: Profile = None,
-    until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="TIME", help="Start nothing that would not end by then: 06:30, +2h."),
-    ] = None,
-    lease: Annotated[
-        float, typer.Option("--lease", min=1, help="Seconds without a sign after which another sweep's trial is free.")
-    ] = LEASE_S,
-    order_seed: Annotated[
-        int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats by this seed.")
-    ] = None,
-    lanes: Annotated[
-        int, typer.Option("--lanes", min=1, metavar="N", help="Run N trials at a time, each on its share of the nodes.")
-    ] = 1,
     show_config: Annotated[
         bool, typer.Option("--show-config", help="Print every value and the layer it comes from; run none.")
     ] = False,
     format: Annotated[
         PlainFormat | None, typer.Option("--format", help="How --show-config prints: table (default) or json.")
     ] = None,
+    *,
+    options: SweepOptions,
 ) -> None:
     """Run the grid of a sweep file; what its session has already is not run again."""
     if show_config:
         from benchsuite.cli.inspect import show_settings
 
-        return show_settings(file, overrides or [], format or "table")
+        return show_settings(file, options.overrides or [], format or "table")
     if format is not None:
         raise typer.BadParameter("--format goes with --show-config")
-    if this_lane() is not None:
-        lanes = 1  # what `--lanes` asked for: this is one of them
-    again = _statuses(retry)
-    asked = SweepOptions(
-        file, session, store, overrides or [], launcher, again, profile, until, lease, order_seed, lanes
-    )
-    raise typer.Exit(sweep_file(asked, dry_run, context.obj or ()))
+    raise typer.Exit(run_file(file, options, dry_run))
 
 
+@takes_sweep_options(without=("retry", "profile", "until", "lease", "order_seed"))
 def search(
     file: Annotated[Path, typer.Argument(help="A sweep file (YAML) of an emulated device; its world_size is sought.")],
     au: Annotated[
@@ -135,32 +102,29 @@ def search(
     max_repeats: Annotated[
         int, typer.Option("--max-repeats", min=2, help="Of a count, where its interval is not clear of --au.")
     ] = 10,
-    session: Session = "default",
-    store: Store = DEFAULT_STORE,
-    overrides: Overrides = None,
-    launcher: LauncherName = "auto",
     format: Annotated[PlainFormat, typer.Option("--format", help="table or json.")] = "table",
+    *,
+    options: SweepOptions,
 ) -> None:
     """Find the largest number of emulated accelerators that the data's path keeps above an AU."""
-    asked = SweepOptions(file, session, store, overrides or [], launcher)
-    raise typer.Exit(_search(asked, au, most, max_repeats, format))
+    spec = of_counts(expand.load_sweep(bundled(file), options.overrides or []), most)
+    raise typer.Exit(_search(spec, options, au, max_repeats, format))
 
 
-def _search(asked: SweepOptions, au: float | None, most: int | None, max_repeats: int, format: PlainFormat) -> int:
-    """Find the largest world_size of a sweep file that keeps an AU; the exit code."""
-    check_session(asked.session)
+def _search(sweep: SweepSpec, options: SweepOptions, au: float | None, max_repeats: int, format: PlainFormat) -> int:
+    """Find the largest world_size of a sweep that keeps an AU; the exit code."""
+    check_session(options.session)
     require("search", *NEEDED)
     check_alone("search")
-    chosen, store = load_launcher(asked.launcher), ResultsStore(asked.store)
+    chosen, store = load_launcher(options.launcher), ResultsStore(options.store)
     store.check_writable()
     try:
         with closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
             if isinstance(chosen, AgentLauncher):
-                chosen.meet_in(asked.store)
-            spec = of_counts(expand.load_sweep(bundled(asked.file), asked.overrides), most)
-            plan = expand.expand(spec, machine_of(chosen), asked.store)
+                chosen.meet_in(options.store)
+            plan = expand.expand(sweep, machine_of(chosen), options.store)
             with SweepDisplay() as display, chosen as launcher, terminable(one_interrupt=True):
-                found = Search(plan, store, launcher, asked.session, display, au, max_repeats)
+                found = Search(plan, store, launcher, options.session, display, au, max_repeats)
                 display.say(found.heading())
                 tried = found.tried()
     except CannotStart as error:
@@ -189,7 +153,6 @@ def _lines(tried: Sequence[au_search.Tried]) -> Iterator[str]:
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--folder", help="Where the demo's dataset goes.")] = Path("benchsuite-demo"),
     store: Store = DEFAULT_STORE,
     session: Session = "default",
     samples: Annotated[int, typer.Option("--samples", min=256, help="Photographs to make.")] = 1024,
@@ -200,7 +163,7 @@ def demo(
     check_session(session)
     require("demo", *NEEDED, "simplejpeg", "webdataset")
     check_alone("demo")
-    opened = ResultsStore(store)
+    opened, folder = ResultsStore(store), Path("benchsuite-demo")
     opened.check_writable()
     if not is_dataset(folder / "files"):
         data.generate(folder / "files", data.asked("resnet50", "tiny", "files", []), samples, 0, "jpeg")
@@ -208,13 +171,11 @@ def demo(
         data.convert(folder / "files", folder / "webdataset", data.asked("resnet50", "tiny", "webdataset", []))
     resource = files("benchsuite") / "sweeps" / "demo.yaml"
     value: dict[str, Any] = parse_yaml(resource.read_text(), "demo.yaml")
-    value["base"]["data"]["root"] = str(folder)
     plan = expand.expand(parse_sweep(value), this_machine())
-    asked = SweepOptions(Path(resource.name), session, store)
-    raise typer.Exit(_run(plan, opened, asked, load_launcher(asked.launcher), show=True))
+    options = SweepOptions(session, store)
+    raise typer.Exit(_run(plan, opened, options, load_launcher(options.launcher), show=True))
 
 
-FORMATS = ("files", "webdataset", "hdf5", "lmdb")
 WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "gpt_neox"}
 """Workloads by the kind of samples."""
 BATCHES = {"image": 16, "volume": 2, "mlm": 16, "tokens": 8}
@@ -250,7 +211,7 @@ def advise(
         raise refuse("--workload", workload, kinds)
     kind = kinds[workload] if workload else read_manifest(path).kind if is_dataset(path) else suggested_kind(path)
     folder = Path(os.path.abspath(out or path.with_name(f"{path.name}-advise")))
-    formats = [name for name in FORMATS if kind != "tokens"] or ["tokens"]
+    formats = [name for name in storage.FORMATS if kind in storage.format_of(name).advised_kinds]
     _convert(path, folder, kind, formats, guessed=workload is None)
     file = folder / "advise.yaml"
     batch = max(1, min(BATCHES[kind], read_manifest(folder / formats[0]).num_samples // BATCHES_OF_A_TRIAL))
@@ -260,11 +221,10 @@ def advise(
     if left_s <= 0:
         raise UserError(f"--minutes {minutes:g}: converting took {converted_s:.0f} s; give it more")
     session = f"advise-{datetime.now():%Y%m%d-%H%M%S}"
-    asked = SweepOptions(file, session, store, overrides or [], until=f"+{left_s:.0f}s")
-    code = sweep_file(asked)
-    words = ["benchsuite", "sweep", str(file), "--session", session, "--store", str(store)]
-    words += [word for override in overrides or [] for word in ("-o", override)]
-    for line in too_short(asked, formats, converted_s, time.monotonic() - began_s - converted_s):
+    options = SweepOptions(session, store, overrides, until=f"+{left_s:.0f}s")
+    code = run_file(file, options)
+    words = ["benchsuite", "sweep", str(file), *options.words(without=("until",))]
+    for line in too_short(file, options, formats, converted_s, time.monotonic() - began_s - converted_s):
         echo(f"--minutes {minutes:g} {line}")
     echo(f"to go on with what is left, or to repeat it with another --session: {typed(*words)}")
     echo(f"remove the samples: rm -r {typed(folder)}")
@@ -297,14 +257,16 @@ def _convert(path: Path, folder: Path, kind: str, formats: list[str], guessed: b
                 folder.rmdir()
 
 
-def too_short(asked: SweepOptions, formats: list[str], converted_s: float, took_s: float) -> Iterator[str]:
+def too_short(
+    file: Path, options: SweepOptions, formats: list[str], converted_s: float, took_s: float
+) -> Iterator[str]:
     """A sentence where the time did not suffice for a trial of each format."""
-    store = ResultsStore(asked.store, asked.session)
+    store = ResultsStore(options.store, options.session)
     trials = store.trials() if store.exists() else []
     measured = {str(trial.spec["data"]["format"]) for trial in trials}
     missing = [name for name in formats if name not in measured]
     if missing and trials:
-        plan = expand.expand(expand.load_sweep(asked.file, asked.overrides), this_machine(), asked.store)
+        plan = expand.expand(expand.load_sweep(file, options.overrides or []), this_machine(), options.store)
         all_s = converted_s + took_s / len(trials) * sum(point.spec.measure.repeats for point in plan.points)
         yield f"was too short: {', '.join(missing)} not measured; about --minutes {math.ceil(all_s / 60)} would do"
 
@@ -333,33 +295,26 @@ def sweep_of(kind: str, folder: Path, formats: list[str], batch: int, cores: int
     }
 
 
-def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str] = ()) -> int:
-    """Run a sweep file; the exit code. `command` is what lanes are to run, each for its share of the nodes."""
-    check_session(asked.session)
+def run_file(file: Path, options: SweepOptions, dry_run: bool = False) -> int:
+    """Run a sweep file; the exit code."""
+    check_session(options.session)
     if not dry_run:
         require("sweep", *NEEDED)
-    chosen = load_launcher(asked.launcher)
-    spec = expand.load_sweep(bundled(asked.file), [*asked.overrides, *profiled(asked.profile)])
+    chosen = load_launcher(options.launcher)
+    spec = expand.load_sweep(bundled(file), [*(options.overrides or []), *profiled(options.profile)])
     try:
         with terminable(), closing(chosen) if isinstance(chosen, AgentLauncher) else nullcontext():
-            num_nodes: int = getattr(chosen, "num_nodes", 1)
             task = chosen.agent_config.task if isinstance(chosen, AgentLauncher) else None
-            check_lanes(asked.lanes, num_nodes, asked.launcher, task)
             if dry_run and task is not None and task.rank:
                 return OK  # of several tasks of a job one prints the plan
             if isinstance(chosen, AgentLauncher) and not dry_run:
-                chosen.meet_in(asked.store)
-            asks_nodes = not dry_run and asked.lanes == 1
-            machine = machine_of(chosen) if asks_nodes else _machine_here(chosen, num_nodes)
-            store, plan = ResultsStore(asked.store), _plan(asked, spec, chosen, machine)
+                chosen.meet_in(options.store)
+            machine = _machine_here(chosen) if dry_run else machine_of(chosen)
+            store, plan = ResultsStore(options.store), _plan(options, spec, chosen, machine)
             if dry_run:
-                return print_plan(plan, store, asked)
-            store.check_writable(may_make=this_lane() is None)
-            if asked.lanes > 1:
-                codes = run_lanes(asked.lanes, command, num_nodes)
-                _show(plan, store, asked.session)
-                return worst(codes)
-            return _run(plan, store, asked, chosen)
+                return print_plan(plan, store, options)
+            store.check_writable()
+            return _run(plan, store, options, chosen)
     except Terminated:
         echo("stopped early: no trial was begun; the same command goes on", err=True)
         return REQUEUE
@@ -367,17 +322,16 @@ def sweep_file(asked: SweepOptions, dry_run: bool = False, command: Sequence[str
         return _cannot_start(error)
 
 
-def _machine_here(chosen: Launcher, num_nodes: int) -> Machine:
+def _machine_here(chosen: Launcher) -> Machine:
     """What nodes like this one have, without asking them."""
-    asked = chosen.agent_config.ranks_per_node if isinstance(chosen, AgentLauncher) else None
-    return replace(this_machine(), nodes=num_nodes, ranks_per_node=asked)
+    ranks_per_node = chosen.agent_config.ranks_per_node if isinstance(chosen, AgentLauncher) else None
+    return replace(this_machine(), nodes=getattr(chosen, "num_nodes", 1), ranks_per_node=ranks_per_node)
 
 
-def _plan(asked: SweepOptions, sweep: SweepSpec, chosen: Launcher, machine: Machine) -> Plan:
-    """The plan on the nodes that a lane has."""
+def _plan(options: SweepOptions, sweep: SweepSpec, chosen: Launcher, machine: Machine) -> Plan:
+    """The plan of a sweep on the nodes that its launcher has."""
     spec = expand.with_nodes(sweep, chosen.node_names if isinstance(chosen, AgentLauncher) else lambda: [node_name()])
-    nodes = planned_nodes(machine.nodes, asked.lanes, this_lane())
-    return expand.expand(spec, replace(machine, nodes=nodes), asked.store)
+    return expand.expand(spec, machine, options.store)
 
 
 def _cannot_start(error: CannotStart) -> int:
@@ -402,30 +356,17 @@ def profiled(profile: ProfileName | None) -> list[str]:
     return [f"measure.profile={profile}"] if profile else []
 
 
-def _statuses(retry: str) -> frozenset[str]:
-    """What `--retry` names.
-
-    Raises:
-        UserError: no trial that ends so can be run again.
-    """
-    statuses = [word.strip() for word in retry.split(",") if word.strip()]
-    for word in statuses:
-        if word not in FAILED:
-            raise refuse("--retry", word, sorted(FAILED))
-    return frozenset(statuses)
-
-
-def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher, show: bool = False) -> int:
+def _run(plan: Plan, store: ResultsStore, options: SweepOptions, chosen: Launcher, show: bool = False) -> int:
     """Run what a session lacks of a plan; the exit code.
 
     `show`, for the demo: print also what the session has all of, and leave out how long it may take and what a dataset
     as small means.
     """
-    session = asked.session
-    claims = Claims.of(store.path, session, asked.lease_s)
-    state = sweeping.unclaimed(plan, store, session, asked.retry, claims, asked.order_seed)
-    clock = deadline_of(asked.until, durations_of(store.outcomes().values(), plan))
-    heading = [summary(plan, state), f"session {session}", f"store {store.path}", in_words(asked.launcher, chosen)]
+    session = options.session
+    claims = Claims.of(store.path, session, options.lease)
+    state = sweeping.unclaimed(plan, store, session, retried(options.retry), claims, options.order_seed)
+    clock = deadline_of(options.until, durations_of(store.outcomes().values(), plan))
+    heading = [summary(plan, state), f"session {session}", f"store {store.path}", in_words(options.launcher, chosen)]
     told = state.todo and not show
     if told:
         todo = [item.point for item in state.todo]
@@ -464,8 +405,7 @@ def _run(plan: Plan, store: ResultsStore, asked: SweepOptions, chosen: Launcher,
             return INTERRUPTED if isinstance(stop, KeyboardInterrupt) else REQUEUE
         for line in left_lines(ran):
             display.say(line)
-    if this_lane() is None:
-        _show(plan, store, session)
+    _show(plan, store, session)
     if ran.none_fits:
         return NOTHING_RAN
     return REQUEUE if ran.out_of_time or ran.too_few_nodes else _exit_code(ran.records, state)
@@ -494,10 +434,10 @@ def _show_points(plan: Plan, store: ResultsStore, session: str) -> None:
     from benchsuite.results.report.sections import section_of
 
     points = [*plan.points, *(skipped.point for skipped in plan.skipped)]
-    asked = {
+    wanted = {
         trial_id(point.point_id, session, repeat) for point in points for repeat in range(point.spec.measure.repeats)
     }
-    section = section_of(store, asked, {point.point_id: point.label for point in points})
+    section = section_of(store, wanted, {point.point_id: point.label for point in points})
     if section.trials:
         section_table(section)
     if told := not_measured(plan, section.trials):
@@ -510,17 +450,17 @@ def _exit_code(records: list[TrialRecord], state: sweeping.Status) -> int:
     return SOME_FAILED if state.num_failed or any(record.status != "ok" for record in records) else OK
 
 
-def print_plan(plan: Plan, store: ResultsStore, asked: SweepOptions) -> int:
+def print_plan(plan: Plan, store: ResultsStore, options: SweepOptions) -> int:
     """Trials in the order of running, what is done already, what is skipped and why; the exit code.
 
     Repeats of a point are one line, with the id of the first; those of shuffled rounds are a line each. Trials that
     would run on too few cores say so.
     """
-    session, shuffled = asked.session, asked.order_seed is not None
+    session, shuffled = options.session, options.order_seed is not None
     state = sweeping.status(plan, store, session)
     waiting = {trial_id(item.point.point_id, session, item.repeat) for item in state.todo}
     alike: dict[tuple[bool, str, int | None], list[tuple[str, Point]]] = {}
-    for item in sweeping.rounds(plan, asked.order_seed):
+    for item in sweeping.rounds(plan, options.order_seed):
         name, apart = trial_id(item.point.point_id, session, item.repeat), item.repeat if shuffled else None
         alike.setdefault((name in waiting, item.point.point_id, apart), []).append((name, item.point))
     for (waits, *_), repeats in alike.items():

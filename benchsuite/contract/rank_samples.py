@@ -301,8 +301,6 @@ class RankSamples:
     """Copying all gradients once, as DDP does in each step whose gradients do not lie in its buckets."""
     cpus: str | None = None
     """The cores near its device that this rank was kept to, as `0-15`."""
-    page_locked: bool | None = None
-    """Whether CUDA let the memory that loader workers fill be page-locked; None where that was not asked for."""
     libraries: dict[str, str] | None = None
     """Versions of what torch has loaded for the device, told by rank 0: CUDA, cuDNN, NCCL."""
     reserved_memory_bytes: int | None = None

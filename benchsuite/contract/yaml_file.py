@@ -1,8 +1,6 @@
 """YAML files, nested and dotted keys, and `key=value` overrides."""
 
-import os
 import re
-import stat
 from collections.abc import Hashable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +9,7 @@ from typing import Any
 import yaml
 
 from benchsuite.contract.errors import UserError, shown
+from benchsuite.storage.dataset.local_path import open_regular
 
 Values = dict[str, Any]
 YAML_BEGINS = ("", *"[{\"'|>&*!%@`-?# \n")
@@ -171,13 +170,10 @@ def _content(path: Path) -> bytes:
     """A file's bytes; a pipe is not waited for, and a device not read from.
 
     Raises:
-        UserError: it is neither, or too large.
+        OSError: it is neither, or may not be read.
+        UserError: it is too large.
     """
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if not stat.S_ISREG(mode):
-            kind = "pipe" if stat.S_ISFIFO(mode) else "device"
-            raise UserError(f"{path}: a {kind}, not a file")
+    with open(open_regular(path)[0], "rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise UserError(f"{path}: more than {MAX_BYTES >> 20} MiB; allowed: files that people write")

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import UserError, several
 from benchsuite.contract.trial_spec import (
     SweepSpec,
@@ -27,7 +26,7 @@ from benchsuite.grid.point import Plan, Point, Skipped
 from benchsuite.grid.validity import ranks_on_a_node, why_invalid
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.segments import without_collector
-from benchsuite.storage import format_of, mixes, reader_problem
+from benchsuite.storage import default_reader, format_of, mixes
 from benchsuite.storage.dataset.manifest import Manifest, is_dataset, read_manifest
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.objects.path import path_of
@@ -157,7 +156,7 @@ def resolve(
     resolved = resolved.model_copy(update={"nodes": _nodes_of_replicas(resolved, machine)})
     known, asked = {} if known is None else known, (resolved.data.root, resolved.data.format)
     dataset, manifest = known.setdefault(asked, known.get(asked) or _find_dataset(resolved))
-    data = _with_reader(resolved.data, emulated_devices.is_emulated(device), manifest)
+    data = _with_reader(resolved.data)
     resolved = _with_epoch(resolved.model_copy(update={"data": data}), manifest)
     return Point(resolved, point_id(resolved, manifest.dataset_id if manifest else None), dataset, manifest, varied)
 
@@ -176,16 +175,11 @@ def _with_whole_path(name: str) -> str:
     return f"{Path(path).expanduser().absolute()}:{attribute}" if colon else name
 
 
-def _with_reader(data: DataSpec, emulated: bool, manifest: Manifest | None) -> DataSpec:
-    """Return data settings with their reader: where none is asked for, stock, as far as it can.
-
-    Emulated devices ask what a storage system gives; loader threads, O_DIRECT, and formats and kinds without a stock
-    reader go with our own reading alone.
-    """
-    if data.reader is not None or data.source != "storage":
-        return data.model_copy(update={"reader": data.reader and _with_whole_path(data.reader)})
-    stock = data.model_copy(update={"reader": "stock"})
-    return data.model_copy(update={"reader": "tuned"}) if emulated or reader_problem(stock, manifest) else stock
+def _with_reader(data: DataSpec) -> DataSpec:
+    """Return data settings with their reader: where none is asked for, that of their loader."""
+    if data.reader is not None:
+        return data.model_copy(update={"reader": _with_whole_path(data.reader)})
+    return data.model_copy(update={"reader": default_reader(data.loader) if data.source == "storage" else None})
 
 
 def _with_epoch(spec: TrialSpec, manifest: Manifest | None) -> TrialSpec:

@@ -1,7 +1,8 @@
 """Why a point cannot run: its workload, its layout, this machine, its dataset; each reason with the arithmetic."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -55,18 +56,54 @@ def workload_of(spec: TrialSpec) -> "Workload":
     return workload
 
 
+@dataclass(frozen=True)
+class Case:
+    """What rules are asked about: a point on a machine, and what follows from both."""
+
+    point: Point
+    machine: Machine
+    facts: Facts
+    variant: Variant
+
+    @property
+    def spec(self) -> TrialSpec:
+        return self.point.spec
+
+    @property
+    def form(self) -> Format:
+        return storage.format_of(self.spec.data.format)
+
+    @property
+    def manifest(self) -> Manifest:
+        """That of the dataset; of those rules alone that follow the one that asks for it."""
+        assert self.point.manifest is not None
+        return self.point.manifest
+
+    @property
+    def lanes(self) -> int:
+        """Readers that share the dataset."""
+        return self.spec.data_ranks * (self.spec.data.readers if self.spec.data.source == "storage" else 1)
+
+
+Rule = Callable[[Case], str | None]
+"""Why a point cannot run, with the arithmetic; None where this does not stand against it."""
+
+
 def why_invalid(point: Point, machine: Machine) -> str | None:
-    """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can."""
-    spec = point.spec
-    facts = facts_of(spec)
-    variant = spec.variant_in(facts.variants)
-    unfit = _epoch_problem(spec) or why_unfit(spec, facts, variant, machine)
-    reads = spec.emulated or spec.data.source != "synthetic"
-    return unfit or (_dataset_problem(point, facts, variant) if reads else None)
+    """Why a point cannot run on this machine with this dataset, with the arithmetic; None where it can.
+
+    Raises:
+        UserError: it reads a dataset and names none, or it has no such workload or variant.
+    """
+    facts = facts_of(point.spec)
+    case = Case(point, machine, facts, point.spec.variant_in(facts.variants))
+    reads = point.spec.emulated or point.spec.data.source != "synthetic"
+    return next((why for rule in (*OF_TRAINING, *(OF_DATA if reads else ())) if (why := rule(case))), None)
 
 
-def _epoch_problem(spec: TrialSpec) -> str | None:
+def _epoch_problem(case: Case) -> str | None:
     """Why there is no epoch whose steps could be counted beforehand."""
+    spec = case.spec
     if spec.measure.epochs is None:
         return None
     if spec.data.source != "storage":
@@ -78,35 +115,56 @@ def _epoch_problem(spec: TrialSpec) -> str | None:
     return None
 
 
-def why_unfit(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine) -> str | None:
-    """Why a workload in some shape cannot be trained so on this machine, whatever it reads; None where it can."""
+def _layout_problem(case: Case) -> str | None:
     try:
-        layout = spec.layout
+        case.spec.layout  # noqa: B018
     except LayoutError as error:
         return str(error)
-    too_few = _machine_problem(spec, machine)
-    if too_few:
-        return too_few
-    if spec.batch_size == "auto" and spec.device != "cuda":
+    return None
+
+
+def _device_problem(case: Case) -> str | None:
+    """Why settings of CUDA devices have no meaning on this one."""
+    spec = case.spec
+    if spec.device == "cuda":
+        return None
+    if spec.batch_size == "auto":
         return f"batch_size auto fills a CUDA device's memory, device is {spec.device}"
-    if spec.cpu_binding == "device" and spec.device != "cuda":
+    if spec.cpu_binding == "device":
         return f"cpu_binding device keeps ranks near CUDA devices, device is {spec.device}"
-    if spec.measure.profile == "nvtx" and spec.device != "cuda":
+    if spec.measure.profile == "nvtx":
         return f"profile nvtx marks a CUDA device's timeline, device is {spec.device}"
-    if spec.global_batch_size is not None and spec.global_batch_size % layout.dp:
-        return f"global_batch_size {spec.global_batch_size} is not a multiple of {layout.dp} data-parallel ranks"
+    return None
+
+
+def _global_batch_problem(case: Case) -> str | None:
+    batch, ranks = case.spec.global_batch_size, case.spec.layout.dp
+    if batch is None or batch % ranks == 0:
+        return None
+    return f"global_batch_size {batch} is not a multiple of {ranks} data-parallel ranks"
+
+
+def _emulated_problem(case: Case) -> str | None:
+    return emulated_problem(case.spec) if case.spec.emulated else None
+
+
+def _training_problem(case: Case) -> str | None:
+    """Why the workload cannot be trained so, whatever it reads and wherever."""
+    spec = case.spec
     if spec.emulated:
-        return emulated_problem(spec)
-    unfit = _float8_problem(spec, machine) or problem(facts, variant, layout, spec, spec.rank_batch, spec.device)
-    return unfit or _memory_problem(spec, facts, variant, machine)
+        return None
+    return problem(case.facts, case.variant, spec.layout, spec, spec.rank_batch, spec.device)
 
 
-def _memory_problem(spec: TrialSpec, facts: Facts, variant: Variant, machine: Machine) -> str | None:
+def _memory_problem(case: Case) -> str | None:
     """Why the model, as ranks build it, does not fit the memory of a host.
 
     Parts of it are made on the device, unless weights are kept in host memory. What a step needs besides is not looked
     at: `trial --validate` counts it.
     """
+    spec, facts, variant, machine = case.spec, case.facts, case.variant, case.machine
+    if spec.emulated:
+        return None
     offloaded = spec.cpu_offload and spec.layout.engine == "torch"  # others begin on the device
     whole, kept = facts.is_built_whole(variant), spec.device != "cuda" or offloaded
     if not (whole or kept) or (machine.elsewhere and machine.memory_bytes is None):
@@ -128,9 +186,9 @@ def _own_memory_bytes() -> int:
     return memory_bytes()[1]
 
 
-def _float8_problem(spec: TrialSpec, machine: Machine) -> str | None:
+def _float8_problem(case: Case) -> str | None:
     """Why the package or the devices for fp8 are not here, where the trial is to run here."""
-    if spec.precision != "fp8" or spec.device != "cuda" or machine.elsewhere:
+    if case.spec.precision != "fp8" or case.spec.device != "cuda" or case.machine.elsewhere:
         return None
     if not is_installed("torchao"):
         return f"precision fp8 needs torchao, which is not installed: {remedy('torchao')}"
@@ -141,8 +199,9 @@ def _float8_problem(spec: TrialSpec, machine: Machine) -> str | None:
     return None
 
 
-def _machine_problem(spec: TrialSpec, machine: Machine) -> str | None:
+def _machine_problem(case: Case) -> str | None:
     """Why the nodes or devices here are too few."""
+    spec, machine = case.spec, case.machine
     nodes = -(-spec.ranks // spec.ranks_per_node) if spec.ranks_per_node else 1
     if nodes > machine.nodes:
         asked = f"{spec.ranks} ranks, {spec.ranks_per_node} a node, need {nodes} nodes"
@@ -167,31 +226,51 @@ def ranks_on_a_node(spec: TrialSpec, machine: Machine) -> int:
     return min(spec.ranks, max(1, room, -(-spec.ranks // machine.nodes)))
 
 
-def _dataset_problem(point: Point, facts: Facts, variant: Variant) -> str | None:
-    spec, manifest = point.spec, point.manifest
-    if point.dataset is None:
+def _kind_problem(case: Case) -> str | None:
+    form, spec = case.form, case.spec
+    if case.point.dataset is None:
         raise UserError(f"data.root is missing: source {spec.data.source} reads a dataset")
-    form = storage.format_of(spec.data.format)
-    if facts.kind not in form.kinds:
-        stores = " and ".join(sorted(form.kinds))
-        return f"format {form.name} stores {stores} samples, {spec.workload} takes {facts.kind}"
+    if case.facts.kind in form.kinds:
+        return None
+    return (
+        f"format {form.name} stores {' and '.join(sorted(form.kinds))} samples, {spec.workload} takes {case.facts.kind}"
+    )
+
+
+def _dataset_problem(case: Case) -> str | None:
+    """Why no dataset is there, or one of something else."""
+    spec, folder, manifest = case.spec, case.point.dataset, case.point.manifest
+    assert folder is not None
     if manifest is None:
-        return _missing_dataset(path_of(str(spec.data.root)), point.dataset)
+        return _missing_dataset(path_of(str(spec.data.root)), folder)
     if manifest.format != spec.data.format:
-        return f"{point.dataset} holds format {manifest.format}, not {spec.data.format}"
-    if manifest.kind != facts.kind:
-        return f"{point.dataset} holds {manifest.kind} samples, {spec.workload} takes {facts.kind}"
-    unfit = _unfit_samples(point, manifest, variant) or storage.loader_problem(spec.data.loader, manifest.kind)
-    unfit = unfit or storage.reader_problem(spec.data, manifest)
-    if unfit:
-        return unfit
-    lanes = spec.data_ranks * (spec.data.readers if spec.data.source == "storage" else 1)
-    unfit = _bucket_problem(point, form) or _direct_problem(spec, form, manifest) or form.problem(manifest, lanes)
-    return unfit or too_few_for_cold(spec, form, form.smallest_lane(manifest, lanes), lanes)
+        return f"{folder} holds format {manifest.format}, not {spec.data.format}"
+    if manifest.kind != case.facts.kind:
+        return f"{folder} holds {manifest.kind} samples, {spec.workload} takes {case.facts.kind}"
+    return None
 
 
-def _unfit_samples(point: Point, manifest: Manifest, variant: Variant) -> str | None:
+def _loader_problem(case: Case) -> str | None:
+    return storage.loader_problem(case.spec.data.loader, case.manifest.kind)
+
+
+def _reader_problem(case: Case) -> str | None:
+    return storage.reader_problem(case.spec.data, case.manifest)
+
+
+def _sharing_problem(case: Case) -> str | None:
+    """Why so many readers cannot share the dataset."""
+    return case.form.problem(case.manifest, case.lanes)
+
+
+def _cold_problem(case: Case) -> str | None:
+    smallest = case.form.smallest_lane(case.manifest, case.lanes)
+    return too_few_for_cold(case.spec, case.form, smallest, case.lanes)
+
+
+def _samples_problem(case: Case) -> str | None:
     """Why samples of the right kind do not fit the variant: classes, lengths, extents."""
+    point, manifest, variant = case.point, case.manifest, case.variant
     who = f"{point.spec.workload} {point.spec.variant}"
     if (manifest.num_classes or 0) > variant.num_classes:
         return f"{point.dataset} has {manifest.num_classes} classes, {who} tells {variant.num_classes} apart"
@@ -226,10 +305,10 @@ def _missing_dataset(root: Path, folder: Path) -> str:
     return f"{folder}: no dataset there; {root} has {', '.join(found) or 'none'}{other}"
 
 
-def _bucket_problem(point: Point, form: Format) -> str | None:
+def _bucket_problem(case: Case) -> str | None:
     """Why a dataset in a bucket cannot be read as it lies there, and what helps."""
-    spec = point.spec
-    if not isinstance(point.dataset, ObjectPath) or spec.data.staging == "copy":
+    spec, form = case.spec, case.form
+    if not isinstance(case.point.dataset, ObjectPath) or spec.data.staging == "copy":
         return None
     if spec.data.cache == "direct":
         return "cache direct is of files; a bucket has no page cache: set data.staging: copy, or data.cache: cold"
@@ -245,19 +324,18 @@ def _bucket_problem(point: Point, form: Format) -> str | None:
     if spec.measure.profile == "strace":
         return "profile strace tells what is done with files; of a bucket use profile io, or data.staging: copy"
     if spec.measure.profile == "io" and spec.data.reader == "stock":
-        return "profile io sees the requests of our own client alone; of a bucket set data.reader: tuned"
+        return f"profile io sees the requests of our own client alone; of a bucket {storage.OURS}"
     return None
 
 
-def _direct_problem(spec: TrialSpec, form: Format, manifest: Manifest) -> str | None:
+def _direct_problem(case: Case) -> str | None:
     """Why samples cannot be read past the page cache."""
+    spec, form = case.spec, case.form
     if spec.data.source != "storage" or spec.data.cache != "direct":
         return None
     if form.direct_problem is None:
         return f"cache direct: format {form.name} is read by mapping or streaming, through the page cache"
-    if spec.data.loader == "dali":
-        return "cache direct: dali reads through the page cache; use loader torch or threads"
-    unfit = form.direct_problem(manifest)
+    unfit = form.direct_problem(case.manifest)
     return f"cache direct: {unfit}" if unfit else None
 
 
@@ -351,3 +429,28 @@ def _what_fits(spec: TrialSpec, share: int, samples: int, buffered: int, lanes: 
     more = f"more data (about {(samples + buffered) * lanes} samples)"
     other = more if found else f"take fewer steps, a smaller batch{or_buffer} or {more}"
     return "; or ".join([*found, other])
+
+
+OF_TRAINING: tuple[Rule, ...] = (
+    _epoch_problem,
+    _layout_problem,
+    _machine_problem,
+    _device_problem,
+    _global_batch_problem,
+    _emulated_problem,
+    _float8_problem,
+    _training_problem,
+    _memory_problem,
+)
+OF_DATA: tuple[Rule, ...] = (
+    _kind_problem,
+    _dataset_problem,
+    _samples_problem,
+    _loader_problem,
+    _reader_problem,
+    _bucket_problem,
+    _direct_problem,
+    _sharing_problem,
+    _cold_problem,
+)
+"""Rules in the order in which they are asked: a later one may rest on what those before it let pass."""

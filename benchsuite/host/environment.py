@@ -18,7 +18,6 @@ import psutil
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.version import VERSION
-from benchsuite.host.lane import this_lane
 from benchsuite.host.load import moment
 from benchsuite.host.machine import nvml, text_of, this_machine
 from benchsuite.host.site import site_facts
@@ -78,7 +77,6 @@ def _lasting_facts() -> dict[str, Any]:
         "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith(SETTINGS)},
         "scheduler": {name: os.environ[name] for name in SCHEDULER_VARIABLES if name in os.environ},
         "container": container(),
-        "lane": None if this_lane() is None else str(this_lane()),
         "modules": [name for name in os.environ.get("LOADEDMODULES", "").split(":") if name],
     }
 

@@ -38,6 +38,7 @@ from benchsuite.launch.launcher import CannotStart
 from benchsuite.launch.link import Link
 from benchsuite.launch.node import about_this_node, node_name, package_path
 from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, cores_per_rank, shares
+from benchsuite.launch.registry import LAUNCHERS
 from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, shared_networks, write_invitation
 from benchsuite.results.store.place import folder_in
 from benchsuite.results.store.store import ResultsStore
@@ -52,8 +53,6 @@ LEAVE_S = 60.0
 TRIAL = "benchsuite.trial.rank:run_rank"
 ZYGOTE = (sys.executable, "-P", "-m", "benchsuite.launch.zygote")
 MEETINGS = Path("work") / "meetings"
-STARTERS_WORDS = ("srun:", "slurmstepd:", "Primary job", "---", "prterun", "mpiexec")
-"""How lines begin that a starter itself prints, after those of the agents, whose last line is the reason."""
 
 
 @dataclass(frozen=True)
@@ -477,7 +476,8 @@ class AgentLauncher:
             self._process.wait()
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()
-        telling = [line for line in lines if not line.startswith(STARTERS_WORDS)] or lines
+        own = LAUNCHERS[self.agent_config.name].messages if self.agent_config.name in LAUNCHERS else ()
+        telling = [line for line in lines if not line.startswith(own)] or lines
         code = self._process.poll()
         with_code = "" if code is None else f" (exit status {code})"
         return (telling[-1] if telling else "it said nothing") + with_code

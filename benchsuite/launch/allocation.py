@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchsuite.launch.registry import LOOKED_FOR, TaskVariables, launcher_of
 from benchsuite.results.render.words import counted
 
 
@@ -13,7 +14,7 @@ class Task:
     """One of several processes that something else has started for one job."""
 
     starter: str
-    """`torchrun`, `srun` or `mpiexec`."""
+    """The name of the launcher that did."""
     rank: int
     world_size: int
     local_rank: int
@@ -44,40 +45,22 @@ class Allocation:
 
 RANKS_VARIABLE = "BENCHSUITE_JOB_RANKS_PER_NODE"
 """How many ranks a node takes, in a job whose script starts the sweep by one task on each node."""
-TASK_VARIABLES: Mapping[str, tuple[str, str, str, str, str]] = {
-    "OMPI_COMM_WORLD_RANK": (
-        "mpiexec",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "PMIX_NAMESPACE",
-    ),
-    "PALS_RANKID": ("mpiexec", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", "PALS_APID"),
-    "SLURM_PROCID": ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_STEP_ID"),
-    "PMI_RANK": ("mpiexec", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PBS_JOBID"),
-    "RANK": ("torchrun", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_PORT"),
-}
-"""Rank -> who sets it, and where it puts the number of tasks, this node's, and something that names the job."""
 
 
 def task(environment: Mapping[str, str] = os.environ) -> Task | None:
-    """This process's place among the tasks of its job; None where it was started alone.
-
-    torchrun's come first: it may itself have been started as a task of something else.
-    """
-    variable = _rank_variable(environment)
-    if variable is None:
+    """This process's place among the tasks of its job; None where it was started alone."""
+    shown = _variables(environment)
+    if shown is None:
         return None
-    starter, world, local, per_node, job = TASK_VARIABLES[variable]
-    more = ("MASTER_ADDR",) if starter == "torchrun" else ()
-    names = (environment.get(name, "") for name in ("SLURM_JOB_ID", "PBS_JOBID", *more, job))
+    launcher = launcher_of(shown)
+    names = (environment.get(name, "") for name in ("SLURM_JOB_ID", "PBS_JOBID", *shown.job))
     return Task(
-        starter,
-        int(environment[variable]),
-        _number(environment, world) or 1,
-        _number(environment, local) or 0,
-        _number(environment, per_node) or 1,
-        "-".join([starter, *filter(None, names)]).replace("/", "_"),
+        launcher,
+        int(environment[shown.rank]),
+        _number(environment, shown.num_tasks) or 1,
+        _number(environment, shown.local_rank) or 0,
+        _number(environment, shown.local_num_tasks) or 1,
+        "-".join([launcher, *filter(None, names)]).replace("/", "_"),
     )
 
 
@@ -88,20 +71,17 @@ def asked_ranks_per_node(environment: Mapping[str, str] = os.environ) -> int | N
 
 def task_variables(environment: Mapping[str, str] = os.environ) -> str:
     """What says that this process is one of a job's tasks, such as `RANK=1, WORLD_SIZE=4`; nothing where it is none."""
-    variable = _rank_variable(environment)
-    names = (variable, TASK_VARIABLES[variable][1]) if variable else ()
+    shown = _variables(environment)
+    names = (shown.rank, shown.num_tasks) if shown else ()
     return ", ".join(f"{name}={environment[name]}" for name in names)
 
 
-def _rank_variable(environment: Mapping[str, str]) -> str | None:
-    """The variable with this process's rank among the tasks of its job; None where it was started alone."""
-    order = list(TASK_VARIABLES)
-    if "TORCHELASTIC_RUN_ID" in environment:
-        order = ["RANK"]
-    elif "MPI_LOCALRANKID" in environment:  # Hydra's tasks, each of whose nodes Slurm counts as one
-        order = ["PMI_RANK"]
-    given = (name for name in order if environment.get(name, "").isdigit())
-    return next((name for name in given if _number(environment, TASK_VARIABLES[name][1])), None)
+def _variables(environment: Mapping[str, str]) -> TaskVariables | None:
+    """The variables that show this process's place among the tasks of its job; None where it was started alone."""
+    # from the end: where both decide, torchrun is a task of the other
+    decided = [each for each in reversed(LOOKED_FOR) if each.decided_by and each.decided_by in environment][:1]
+    given = (each for each in decided or LOOKED_FOR if environment.get(each.rank, "").isdigit())
+    return next((each for each in given if _number(environment, each.num_tasks)), None)
 
 
 def allocation(environment: Mapping[str, str] = os.environ) -> Allocation | None:

@@ -1,7 +1,7 @@
 """Launchers: who starts the ranks of a trial and watches them.
 
-A launcher is built without arguments, is a context manager, and has the method of `Launcher`. Third parties add to
-LAUNCHERS through the entry point group `benchsuite.launchers`.
+A launcher is built without arguments, is a context manager, and has the method of `Launcher`. `registry` has ours;
+third parties add theirs through the entry point group `benchsuite.launchers`.
 """
 
 import os
@@ -16,14 +16,9 @@ from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.machine import Machine, this_machine
 from benchsuite.launch.allocation import allocation, task, task_variables
+from benchsuite.launch.registry import LAUNCHERS
 
 GROUP = "benchsuite.launchers"
-LAUNCHERS: Mapping[str, str] = {
-    "local": "benchsuite.launch.starters:LocalLauncher",
-    "torchrun": "benchsuite.launch.starters:torchrun",
-    "srun": "benchsuite.launch.starters:srun",
-    "mpiexec": "benchsuite.launch.starters:mpiexec",
-}
 
 
 class CannotStart(UserError):
@@ -76,7 +71,7 @@ def check_name(name: str) -> None:
 
 def known() -> dict[str, EntryPoint]:
     """All launchers by name; those that installed packages add follow ours, and take no name of these."""
-    ours = {name: EntryPoint(name, where, GROUP) for name, where in LAUNCHERS.items()}
+    ours = {name: EntryPoint(name, known.start, GROUP) for name, known in LAUNCHERS.items()}
     return ours | {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in ours}
 
 
@@ -102,7 +97,7 @@ def suggested(environment: Mapping[str, str] = os.environ) -> tuple[str, str]:
         return mine.starter, f"this process is task {mine.rank} of {mine.world_size}"
     elsewhere = given is not None and given.scheduler == "slurm" and not environment.get("SLURMD_NODENAME")
     if given is not None and (given.num_nodes > 1 or elsewhere):
-        return ("srun" if given.scheduler == "slurm" else "mpiexec"), given.words
+        return next(name for name, known in LAUNCHERS.items() if known.scheduler == given.scheduler), given.words
     return "local", f"{given.words}, so ranks are forked here" if given else "no scheduler's job"
 
 

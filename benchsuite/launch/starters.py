@@ -14,10 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from benchsuite.contract.errors import UserError
-from benchsuite.host.lane import this_lane
 from benchsuite.launch.agents import TRIAL, AgentConfig, AgentLauncher
 from benchsuite.launch.allocation import Allocation, allocation, asked_ranks_per_node, task
-from benchsuite.launch.lanes import share_of
 from benchsuite.launch.rendezvous import VARIABLE
 
 OF_OTHER_STEPS = (
@@ -45,7 +43,6 @@ def srun() -> AgentLauncher:
     if given is None or given.scheduler != "slurm":
         raise UserError("--launcher srun: SLURM_JOB_ID is not set; start it within sbatch or salloc")
     _find("srun", "Slurm")
-    given = _of_this_lane(given)
     nodes = given.num_nodes
 
     def on_some(names: Sequence[str]) -> tuple[str, ...]:
@@ -82,7 +79,6 @@ def mpiexec() -> AgentLauncher:
         return mine
     path = _find("mpiexec", "Open MPI, MPICH or PALS")
     given = allocation()
-    given = _of_this_lane(given) if given else None
     said = subprocess.run([path, "--version"], capture_output=True, encoding="utf-8", errors="replace", timeout=60)
     command = mpiexec_command(said.stdout + said.stderr, given)
     nodes = given.num_nodes if given else 1
@@ -140,22 +136,6 @@ def _as_task(starter: str) -> AgentLauncher | None:
         task=mine,
     )
     return AgentLauncher(agent_config)
-
-
-def _of_this_lane(given: Allocation) -> Allocation:
-    """The nodes of an allocation that this process may use; for a lane they need names, which Slurm tells in short.
-
-    Raises:
-        UserError: scontrol does not tell them.
-    """
-    lane = this_lane()
-    if lane is None or given.hosts or given.scheduler != "slurm":
-        return share_of(given, lane)
-    command = [_find("scontrol", "Slurm"), "show", "hostnames"]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", timeout=60)
-    if done.returncode:
-        raise UserError(f"--lanes: scontrol show hostnames: {done.stderr.strip()}")
-    return share_of(replace(given, hosts=tuple(done.stdout.split())), lane)
 
 
 def _words(given: Allocation | None) -> str:

@@ -144,19 +144,22 @@ def run_verb(words: Sequence[str], folder: Path) -> int:
     return subprocess.run([sys.executable, "-m", "benchsuite", *words], cwd=folder, check=False).returncode
 
 
-def run_sweeps(nightly: Nightly, session: str) -> list[int]:
-    """Run each sweep; their exit codes. Data that is missing is made first. One that is wrong stops no other."""
-    return [_run_sweep(nightly, file, session) for file in nightly.sweep_files]
+def run_sweeps(nightly: Nightly, session: str, words: Sequence[str] = ()) -> list[int]:
+    """Run each sweep, with more options as they are typed; their exit codes.
+
+    Data that is missing is made first. A sweep that is wrong stops no other.
+    """
+    return [_run_sweep(nightly, file, session, words) for file in nightly.sweep_files]
 
 
-def _run_sweep(nightly: Nightly, file: Path, session: str) -> int:
+def _run_sweep(nightly: Nightly, file: Path, session: str, words: Sequence[str]) -> int:
     try:
         prepare(nightly, file)
     except UserError as error:
         echo(f"error: {file}: {error}", err=True)
         return USAGE
     store = ["--session", session, "--store", str(nightly.store_folder)]
-    return run_verb(["sweep", str(file), *store], nightly.data_folder)
+    return run_verb(["sweep", str(file), *store, *words], nightly.data_folder)
 
 
 def measure(nightly: Nightly) -> dict[Key, Measured]:

@@ -30,7 +30,7 @@ UNFINISHED = "unfinished-night"
 """The file in .asv that holds the session of a night until it is concluded."""
 
 
-def run(folder: Path, session: str | None, machine: str | None) -> int:
+def run(folder: Path, session: str | None, machine: str | None, words: Sequence[str] = ()) -> int:
     """Measure, commit, export, publish and check a night; the exit code.
 
     Args:
@@ -38,12 +38,13 @@ def run(folder: Path, session: str | None, machine: str | None) -> int:
         session: of the night; default: that of the night that is unfinished, else today's date (UTC).
         machine: whose name the results get in asv; default: the folder's name, so that the nights are one history
             wherever they ran.
+        words: more options of its sweeps, as they are typed.
     """
     if not (folder / CONFIG).is_file():
         raise UserError(f"{folder}: no results repository; make one: {typed('benchsuite', 'nightly', 'init', folder)}")
     nightly = nightly_of(folder / "benchmarks")
     name = session or _begun(nightly)
-    codes = run_sweeps(nightly, name)
+    codes = run_sweeps(nightly, name, words)
     stopped = [code for code in codes if code in (REQUEUE, INTERRUPTED)]
     if stopped:
         echo(f"night {name} stopped early: the same command goes on", err=True)

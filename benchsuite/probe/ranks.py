@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from benchsuite.contract.errors import UserError
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.launcher import load_launcher
+from benchsuite.launch.registry import LAUNCHERS
 from benchsuite.results.store.store import ResultsStore
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def agents_for(task: str, launcher: str, store: Path | None) -> Iterator[AgentLa
     """
     chosen = load_launcher(launcher)
     if not isinstance(chosen, AgentLauncher):
-        raise UserError(f"--launcher {launcher}: runs trials only; allowed: local, torchrun, srun, mpiexec")
+        raise UserError(f"--launcher {launcher}: runs trials only; allowed: {', '.join(LAUNCHERS)}")
     if store is None and not chosen.agent_config.only_here:
         raise UserError(
             f"--launcher {launcher}: give --store in a folder that all nodes see: ranks leave results there"

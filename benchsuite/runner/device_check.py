@@ -194,13 +194,13 @@ class Examination:
     def loaders(self) -> Iterator[Finding]:
         """Every loader that is installed, on photographs in memory."""
         missing = storage.missing_loaders()
-        for loader, reader in (("torch", "stock"), ("threads", "tuned"), ("dali", "stock"), ("dali", "tuned")):
-            question = f"loader {loader} ({reader})"
+        for loader in storage.LOADERS:
+            question = f"loader {loader} ({storage.default_reader(loader)})"
             if loader in missing:
                 yield Finding("skip", question, missing[loader])
                 continue
             workers = min(8, max(1, (os.cpu_count() or 2) - 1))
-            data = {"root": str(self.photographs), "cache": "warm", "loader": loader, "reader": reader}
+            data = {"root": str(self.photographs), "cache": "warm", "loader": loader}
             spec = _spec("resnet50", batch_size=BATCH)
             spec |= {"data": data | {"num_workers": workers}, "measure": {"steps": 60, "ceilings": False}}
             record = self.kept(run(spec))

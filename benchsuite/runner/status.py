@@ -2,7 +2,7 @@
 
 `status` may be asked where the devices of the sweeps' nodes are not, so plans are kept in the store:
 STORE/plans/<session>/<sweep>.<digest>.json holds the label of each trial by its id. One sweep may be planned several
-times: by jobs for one world size each, with other overrides, by lanes each for its own nodes, on nodes of another kind.
+times: by jobs for one world size each, with other overrides, on nodes of another kind.
 Each plan has a file of its own, named by its content, and all of them count.
 """
 

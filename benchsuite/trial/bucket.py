@@ -6,7 +6,6 @@ from pathlib import Path
 
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.machine import text_of
-from benchsuite.storage import TUNED
 from benchsuite.storage.objects.path import SCHEME, object_path
 from benchsuite.storage.objects.profile import settings
 from benchsuite.storage.observe.counters import MountIO, endpoint_io
@@ -78,5 +77,5 @@ def watched(spec: TrialSpec) -> BucketWatch | None:
     """The watch over a trial's client; None where it reads no bucket."""
     if spec.data.source != "storage" or not (spec.data.root or "").startswith(SCHEME):
         return None
-    ours = spec.data.reader in TUNED or spec.data.staging != "none"
+    ours = spec.data.reader == "tuned" or spec.data.staging != "none"
     return BucketWatch(object_path(str(spec.data.root)).bucket, spec.data.readers, ours)

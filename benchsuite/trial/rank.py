@@ -134,9 +134,8 @@ def _first_batch(
 
 
 def _told(feed: Feed | None, counters: Counters, stepper: Stepper) -> dict[str, Any]:
-    """What steps, the device and the loader say: its library, whether its memory is page-locked, what I/O was seen."""
-    of_loader = {"reader": "implementation", "page_locked": "page_locked"}
-    told = {field: getattr(feed and feed.loader, name, None) for field, name in of_loader.items()}
+    """What steps, the device and the loader say: its library, and what I/O was seen."""
+    told = {"reader": getattr(feed and feed.loader, "implementation", None)}
     told["io_profile"] = feed.io_profile() if feed else None
     return told | counters.of_device() | {"steps_s": stepper.steps_s, "final_loss": stepper.loss}
 
@@ -155,11 +154,14 @@ def _stepping(
 
 def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankIdentity, device: torch.device) -> Feed:
     """The rank's loader. Its workers fork here, before the process group, whose sockets they would inherit."""
-    changes = {"num_workers": 0} if spec.data.source == "memory" else {}
+    data = spec.data
+    if data.source == "memory":  # one batch, for which no library need be installed
+        loader = "threads" if data.loader == "torch" else data.loader
+        data = data.model_copy(update={"num_workers": 0, "loader": loader})
     with io_observer.begun(spec, dataset, me) as observer:
         reading = LoaderInput(
             dataset,
-            spec.data.model_copy(update=changes),
+            data,
             travelling(storage.load(storage.KINDS, workload.kind), spec.data.image_dtype),
             spec.variant_in(workload.variants).sample,
             spec.rank_batch,
@@ -169,8 +171,8 @@ def _open_feed(spec: TrialSpec, workload: Workload, dataset: Dataset, me: RankId
             workloads.from_file(spec.data.reader, "reader") if ":" in (spec.data.reader or "") else None,
             device.index,
         )
-        loader = storage.loader_of(spec.data)(reading)
-    return Feed(loader, dataset, spec.rank_batch, observer)
+        opened = storage.loader_of(data)(reading)
+    return Feed(opened, dataset, spec.rank_batch, observer)
 
 
 def _kept(batch: Batch, pin_memory: bool) -> Batch:

@@ -33,7 +33,7 @@ from benchsuite.results.compare.nights import (
 from benchsuite.results.compare.settings import MOST_TOLD, in_words, settings_apart
 from benchsuite.results.render.tables import is_missing
 from benchsuite.results.render.words import counted, typed
-from benchsuite.results.store.record import Record
+from benchsuite.results.store.record import READ_BEFORE, Record
 from benchsuite.results.store.store import StoreError
 
 Verdict = Literal["better", "worse", "same", "can't tell"]
@@ -193,7 +193,7 @@ def _why_apart(one: Record, other: Record) -> str | None:
     readers = reader_of(one), reader_of(other)
     if readers[0] != readers[1]:
         what = f"read by {readers[0]} in A and by {readers[1]} in B, which is another measurement"
-        return f"{what}; data.reader: {readers[0]} measures what A did"
+        return what if readers[0] == READ_BEFORE else f"{what}; data.reader: {readers[0]} measures what A did"
     if not was_resized(one) and not was_resized(other):
         return None
     batches = [each.spec.get("batch_size") or each.spec.get("global_batch_size") for each in (one, other)]

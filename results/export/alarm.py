@@ -5,6 +5,7 @@ from pathlib import Path
 
 from benchsuite.results.compare.nights import nights_of, value_of
 from benchsuite.results.gate.baseline import Check, Regression
+from benchsuite.results.gate.halved import Halved
 from benchsuite.results.render.words import typed
 from benchsuite.results.report.compare import check_lines
 from benchsuite.results.store.record import Kind
@@ -15,9 +16,9 @@ MAX_NIGHTS = 60
 
 def message(store: Path, check: Check) -> str:
     """What got worse, since when, what changed with it, and what to type next; the first line is a subject."""
-    worst = check.regressions[0]
+    worst = check.alarms[0]
     subject = f"benchsuite: {worst.label}: {worst.metric} {worst.worse:.0%} worse since {worst.since}"
-    more = f" (and {len(check.regressions) - 1} more)" if len(check.regressions) > 1 else ""
+    more = f" (and {len(check.alarms) - 1} more)" if len(check.alarms) > 1 else ""
     sides = (f"session={name}" for name in (check.baseline[-1], check.session))
     steps = [
         typed("benchsuite", "report", "--store", store, "--session", check.session),
@@ -27,14 +28,14 @@ def message(store: Path, check: Check) -> str:
     return "\n".join([subject + more, "", *check_lines(check), "", "Next:", *(f"  {step}" for step in steps), ""])
 
 
-def history(store: ResultsStore, found: Regression, kind: Kind = "trial") -> list[tuple[str, float]]:
+def history(store: ResultsStore, found: Regression | Halved, kind: Kind = "trial") -> list[tuple[str, float]]:
     """The values of what got worse, night by night, with their sessions."""
     nights = nights_of(store.latest(), kind)
     told = [(night.session, value_of(night.trials.get(found.point, ()), found.metric)) for night in nights]
     return [(session, value) for session, value in told if value is not None][-MAX_NIGHTS:]
 
 
-def draw(values: Sequence[tuple[str, float]], found: Regression, path: Path) -> Path:
+def draw(values: Sequence[tuple[str, float]], found: Regression | Halved, path: Path) -> Path:
     """A picture of the nights, with the level before and the night of the step.
 
     Raises:

@@ -49,7 +49,7 @@ CHANGED_ENVIRONMENT = "benchsuite-dirty"
 """The environment of trials of a changed work tree: they stand beside the commit's own numbers, never for them."""
 CHANGED = "-dirty"
 """How a commit with changes in the work tree ends, as git describes it."""
-NOT_ITS_OWN = "a changed work tree, so not the commit's own numbers; --dirty exports them beside those"
+NOT_ITS_OWN = "a changed work tree, so not the commit's own numbers; --commit names one that they stand beside"
 ARCHITECTURE = re.compile(r"x86_64|aarch64|ppc64le|arm64|riscv64")
 
 
@@ -133,7 +133,6 @@ def export(
     config: Path,
     machine: str | None = None,
     commit: str | None = None,
-    dirty: bool = False,
     session: str | None = None,
 ) -> Exported:
     """Write a store's sweeps into asv's history for their commit, machine and date; again is no harm.
@@ -145,7 +144,6 @@ def export(
         config: asv.conf.json; its repository must have the commits.
         machine: whose name the results get; default: the host that each trial ran on.
         commit: of trials that name none, and of those in a changed work tree.
-        dirty: those in a changed work tree too, beside the commit that was changed.
         session: whose trials alone are exported, all at `commit`: a night, in a repository of nights.
 
     Raises:
@@ -160,7 +158,7 @@ def export(
             raise StoreError(f"--commit {commit!r}: the repository of {config} has no such commit")
         if session is not None and commit is None:
             raise StoreError("--session: which night is it? --commit names its commit")
-        sessions, left_out = _sessions(history, trials, machine, commit, dirty, session is not None)
+        sessions, left_out = _sessions(history, trials, machine, commit, session is not None)
         if not sessions:
             raise StoreError(f"store {store.path}: nothing to export; {'; '.join(left_out)}")
         axes = _recorded(history, sessions)
@@ -183,7 +181,6 @@ def _sessions(
     trials: Sequence[TrialRecord],
     machine: str | None,
     commit: str | None,
-    dirty: bool,
     is_night: bool,
 ) -> tuple[list[Session], list[str]]:
     """The newest session of each sweep by machine and commit, and what has to be left out."""
@@ -192,7 +189,7 @@ def _sessions(
     commit_named = cache(history.commit)
     for trial in trials:
         told = "" if is_night else str(trial.env.get("commit") or "")
-        name = _commit_of(told, commit, dirty)
+        name = _commit_of(told, commit)
         if name is None:
             left[f"commit {told}: {NOT_ITS_OWN}" if told else "no commit is known; --commit names one"] += 1
             continue
@@ -207,11 +204,9 @@ def _sessions(
     return found, [f"left out {counted(count, 'trial')}: {why}" for why, count in left.items()]
 
 
-def _commit_of(told: str, commit: str | None, dirty: bool) -> str | None:
+def _commit_of(told: str, commit: str | None) -> str | None:
     """Which commit a trial's numbers stand at: its own, else the one that was named; None: they are left out."""
-    if told and not told.endswith(CHANGED):
-        return told
-    return told.removesuffix(CHANGED) if told and dirty and commit is None else commit
+    return told if told and not told.endswith(CHANGED) else commit
 
 
 def _newest(sessions: Mapping[str, list[TrialRecord]], sweep: str, left: Counter[str]) -> list[TrialRecord]:
@@ -243,20 +238,21 @@ def _listed(history: _History, axes: Mapping[str, Axes]) -> dict[str, Any]:
         for metric in UNITS:
             benchmark = f"sweeps.{name}.{metric}"
             wanted = [[repr(value) for value in some] for some in values]
-            given = known.get(benchmark) or _described(benchmark, metric)
-            both = zip(given["params"] or [[] for _ in wanted], wanted, strict=True)
-            ours[benchmark] = given | {"params": [list(dict.fromkeys([*a, *b])) for a, b in both]}
+            before = known.get(benchmark) or {}
+            both = zip(before.get("params") or [[] for _ in wanted], wanted, strict=True)
+            params = [list(dict.fromkeys([*a, *b])) for a, b in both]
+            ours[benchmark] = before | _described(benchmark, metric, params)
     write_json(str(path), known | ours, version)
     return ours
 
 
-def _described(name: str, metric: str) -> dict[str, Any]:
-    """A benchmark as asv lists it."""
+def _described(name: str, metric: str, params: Sequence[Sequence[str]]) -> dict[str, Any]:
+    """Describe a benchmark as asv lists it, with the unit that its metric has today."""
     return {
         "code": f"{metric}: measured by benchsuite in batch jobs, written by `benchsuite results export asv`",
         "name": name,
         "param_names": list(PARAM_NAMES),
-        "params": [],
+        "params": params,
         "type": "track",
         "unit": UNITS[metric],
         "version": VERSION,

@@ -25,7 +25,7 @@ from benchsuite.results.compare.environments import facts_of, is_momentary
 from benchsuite.results.gate.baseline import Check
 from benchsuite.results.render.tables import Row, caveats, is_missing
 from benchsuite.results.render.words import plain, rate
-from benchsuite.results.report.compare import check_lines, regression_lines
+from benchsuite.results.report.compare import check_lines, halved_lines, regression_lines
 from benchsuite.results.store.frames import FAILED
 
 PACKAGE = "benchsuite"
@@ -110,7 +110,11 @@ def _add_check(root: JUnitXml, check: Check) -> None:
         for found in check.regressions
         for text in ["\n".join(regression_lines(found))]
     ]
-    if not check.num_judged:
+    cases += [
+        _case(f"{found.label}: {found.metric}", classname, 0.0, Failure(type_="halved"), "\n".join(halved_lines(found)))
+        for found in check.halved
+    ]
+    if not check.num_judged and not check.halved:
         cases.append(_case("no regression", classname, 0.0, Skipped(), check.reason or "nothing could be judged"))
     cases = cases or [_case("no regression", classname)]
     unjudged = (

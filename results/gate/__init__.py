@@ -1,4 +1,4 @@
 """The nightly gate: which nights are the baseline, and whether the newest is worse.
 
-Read `baseline`, then `noise`, then `alarms`.
+Read `baseline`, then `halved`, which needs no history, then `noise` and `alarms`, which learn from it.
 """

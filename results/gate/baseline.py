@@ -1,7 +1,7 @@
 """The nightly gate over a store: which sessions are the baseline, and whether the newest of each point is worse."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,8 +27,10 @@ from benchsuite.results.compare.nights import (
 )
 from benchsuite.results.compare.settings import in_words, settings_apart
 from benchsuite.results.compare.sides import filtered
+from benchsuite.results.gate import halved
 from benchsuite.results.gate.alarms import MIN_NIGHTS, Alarms, learnt_end, watch
 from benchsuite.results.gate.cause import Cause, cause_of
+from benchsuite.results.gate.halved import Halved, rate_of
 from benchsuite.results.render.words import counted
 from benchsuite.results.store.manifest import publish
 from benchsuite.results.store.nearest import nearest
@@ -113,6 +115,13 @@ class Check:
     """Of the points that were not judged those that measure something else than in the baseline, each with what."""
     replaced: str = ""
     """Where points of the newest session took the place of earlier ones: how many, and by what settings they differ."""
+    halved: Sequence[Halved] = ()
+    """Points at half their rate or less, which no regression tells: an alarm that rests on few nights."""
+
+    @property
+    def alarms(self) -> list[Regression | Halved]:
+        """All that is worse, what the history tells first."""
+        return [*self.regressions, *self.halved]
 
 
 class NothingToCheckError(StoreError):
@@ -213,7 +222,7 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
     for text in where:
         records = filtered(records, text)
     nights = nights_of(records, kind)
-    pinned = _pinned(store, nights)
+    pinned, is_set = _pinned(store, nights)
     reference = [night for night in nights if night.session in pinned and night.trials]
     if not reference:
         told = ", ".join(sorted(pinned))
@@ -227,7 +236,7 @@ def check(store: ResultsStore, kind: Kind = "trial", where: Sequence[str] = (), 
         for night in without_unknown_skips(nights, reference)
         if night.session in pinned or night.skipped or points & {*night.trials, *night.failed}
     ]
-    parts = _parts(_until(nights, session) if session else nights, pinned)
+    parts = _parts(_until(nights, session) if session else nights, pinned, is_set)
     if not any(part.later for part in parts):
         none = f"no session with points of the baseline is newer than it ({reference[-1].session}): nothing to check"
         raise NothingNewerError(replaced or none)
@@ -260,21 +269,21 @@ def _differing(gone: Sequence[Record], new: Sequence[Record]) -> str:
     return "they read another dataset" if not set.intersection(*ids) else "they differ in their settings"
 
 
-def _pinned(store: ResultsStore, nights: Sequence[Night]) -> set[str]:
-    """The sessions of the baseline; where none was set, the first of each sweep, as many as are needed.
+def _pinned(store: ResultsStore, nights: Sequence[Night]) -> tuple[set[str], bool]:
+    """The sessions of the baseline, and whether somebody set it; else the first of each sweep, as many as are needed.
 
     Raises:
         NothingNewerError: there is one night alone.
     """
     try:
-        return {*baseline_of(store)["sessions"]}
+        return {*baseline_of(store)["sessions"]}, True
     except NothingToCheckError:
         measured = [[night for night in group if night.trials] for group in by_sweep(nights)]
         first = {night.session for group in measured for night in group[: min(MIN_NIGHTS, len(group) - 1)]}
         if not first:
             one = "one night so far, with which the next one will be compared"
             raise NothingNewerError(one if any(measured) else "no night has an ok trial") from None
-        return first
+        return first, False
 
 
 def nothing(reason: str) -> Check:
@@ -307,6 +316,8 @@ class _Part:
     reference: Sequence[Night]
     later: Sequence[Night]
     points: Sequence[Point]
+    is_set: bool
+    """Whether somebody took the reference's nights to be good; else they are the first that there are."""
 
     @property
     def nights(self) -> list[Night]:
@@ -320,7 +331,7 @@ class _Part:
         return [found.get(point.key, len(nights) - 1) for point in self.points]
 
 
-def _parts(nights: Sequence[Night], pinned: set[str]) -> list[_Part]:
+def _parts(nights: Sequence[Night], pinned: set[str], is_set: bool = True) -> list[_Part]:
     """Each sweep with its own nights: one's session does not stand in the way of another's."""
     since = max((night.date for night in nights if night.session in pinned), default="")
     points, parts = points_of(nights), []
@@ -330,7 +341,7 @@ def _parts(nights: Sequence[Night], pinned: set[str]) -> list[_Part]:
         later = [night for night in group if night.session not in pinned and night.date > end]
         keys = {key for night in (*reference, *later) for key in (*night.trials, *night.failed)}
         keys -= {*former_keys((*reference, *later)).values()}  # whose settings measure something else since
-        parts.append(_Part(reference, later, [point for point in points if point.key in keys]))
+        parts.append(_Part(reference, later, [point for point in points if point.key in keys], is_set))
     return parts
 
 
@@ -367,6 +378,7 @@ def _check(parts: Sequence[_Part], gated: Sequence[Metric], alone: bool = False)
         sessions=sorted(sessions, key=lambda name: (nights[name], name)),
         not_run=[point.label for part in parts if not part.later for point in part.points],
         begun_anew=[told for one in judged for told in one.begun_anew],
+        halved=sorted((found for one in judged for found in one.halved), key=lambda found: -found.worse),
     )
 
 
@@ -383,6 +395,7 @@ class _Judged:
     compared: Sequence[str]
     begun_anew: Sequence[tuple[str, str]]
     nights_missing: int
+    halved: Sequence[Halved]
 
 
 def _judge(
@@ -402,6 +415,9 @@ def _judge(
     unsure = {row: " ".join(sorted(doubtful(nights[columns[row]].trials[part.points[row].key]))) for row in left}
     counts = _learnt_from(values.values(), num_baseline)
     young = [row for row in left if not unsure[row]]
+    alarmed = {(row, metric) for metric, alarms in watched for row in rows if alarms.alarm[row, columns[row]]}
+    rate = rate_of([*values])
+    half = _halved(part, [row for row in here if (row, rate) not in alarmed], rate, values[rate])
     return _Judged(
         sessions=[nights[columns[row]].session for row in here],
         num_judged=len(judged),
@@ -411,13 +427,34 @@ def _judge(
             _regression(nights[: columns[row] + 1], part.points[row], metric, values[metric][row], alarms, row)
             for metric, alarms in watched
             for row in rows
-            if alarms.alarm[row, columns[row]]
+            if (row, metric) in alarmed
         ],
-        far=[text for metric, alarms in watched for text in _far(part.points, columns, rows, metric, alarms)],
-        compared=[text for row in young for text in _compared(part.points[row], columns[row], row, values)],
+        far=[
+            text
+            for metric, alarms in watched
+            for text in _far(
+                part.points, columns, [row for row in rows if metric != rate or row not in half], metric, alarms
+            )
+        ],
+        compared=[
+            text
+            for row in young
+            for text in _compared(part.points[row], columns[row], row, values, {rate} if row in half else set())
+        ],
         begun_anew=[told for row in left for told in _begun_anew(part, part.points[row], nights[columns[row]])],
         nights_missing=max(1, MIN_NIGHTS - max((int(counts[row]) for row in young), default=0)),
+        halved=[*half.values()],
     )
+
+
+def _halved(part: _Part, rows: Sequence[int], rate: Metric, values: Array) -> dict[int, Halved]:
+    """Of some points those that have half their rate or less."""
+    first, found = len(part.reference) if part.is_set else 0, {}
+    for row in rows:
+        end = part.newest[row] + 1
+        if one := halved.judge(part.nights[:end], part.points[row], rate, values[row, :end], first):
+            found[row] = one
+    return found
 
 
 def _begun_anew(part: _Part, point: Point, night: Night) -> Iterator[tuple[str, str]]:
@@ -427,10 +464,14 @@ def _begun_anew(part: _Part, point: Point, night: Night) -> Iterator[tuple[str, 
         yield point.label, record.revision_reason or str(record.revision)
 
 
-def _compared(point: Point, column: int, row: int, values: Mapping[Metric, Array]) -> list[str]:
+def _compared(
+    point: Point, column: int, row: int, values: Mapping[Metric, Array], alarmed: Collection[Metric]
+) -> list[str]:
     """What is worse than in the few nights before, by more than the practical threshold: no alarm, a hint."""
     told = []
     for metric, table in values.items():
+        if metric in alarmed:
+            continue
         before = table[row, :column][~np.isnan(table[row, :column])]
         shift = float(table[row, column] - np.median(before)) if len(before) else math.nan
         if shift > math.log1p(metric.practical):

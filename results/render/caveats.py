@@ -89,8 +89,8 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "A smaller batch where memory ran out; else the reason that the caveat tells",
     ),
     "lanes": (
-        "Trials of other lanes ran beside this one on other nodes.",
-        "One lane, where nodes share storage",
+        "Trials of the same sweep ran beside this one on other nodes, as `--lanes` once had them.",
+        "A sweep of one trial at a time, where nodes share storage",
     ),
     "ranks_missing": (
         "Ranks of a watched loop did not report; the figures are those of the others.",

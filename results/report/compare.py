@@ -9,7 +9,8 @@ from benchsuite.results.compare.compare import Compared, Comparison
 from benchsuite.results.compare.environments import Difference, told_facts
 from benchsuite.results.gate.alarms import MIN_NIGHTS
 from benchsuite.results.gate.baseline import Check, Regression
-from benchsuite.results.gate.cause import Changed
+from benchsuite.results.gate.cause import Cause, Changed
+from benchsuite.results.gate.halved import Halved
 from benchsuite.results.render.tables import ABSENT, Column, Row, is_missing
 from benchsuite.results.render.words import and_, counted
 
@@ -132,6 +133,11 @@ def check_lines(check: Check) -> list[str]:
         head = f"nothing judged: {check.reason}"
     elif check.regressions:
         head = f"regression: {len(check.regressions)} of {series}"
+        head += f"; besides, {_fallen(check)}, which rests on {_few_nights(check)}" if check.halved else ""
+    elif check.halved:
+        where = "" if check.num_judged else f" in {named}"
+        head = f"{_fallen(check)}{where}, which rests on {_few_nights(check)}"
+        head += f"; no regression in {series}" if check.num_judged else ""
     elif not check.num_judged and check.too_young and len(check.begun_anew) >= len(check.too_young):
         head = f"nothing judged: the baseline of {counted(len(check.begun_anew), 'point')} begins anew"
     elif not check.num_judged and check.too_young:
@@ -156,7 +162,10 @@ def check_lines(check: Check) -> list[str]:
     for found in check.regressions:
         lines += regression_lines(found)
         lines += [f"  judged in session {found.session}"] if found.session not in ("", check.session) else []
-    young = () if not check.num_judged and not check.regressions else check.too_young
+    for half in check.halved:
+        lines += halved_lines(half)
+        lines += [f"  judged in session {half.session}"] if half.session != check.session else []
+    young = () if not check.num_judged and not check.alarms else check.too_young
     notes = (
         ("baseline begins anew, as what is measured is not what it was", _by_reason(check.begun_anew)),
         (f"not judged, needs {MIN_NIGHTS} sessions in the baseline, or more than a week old", young),
@@ -168,6 +177,16 @@ def check_lines(check: Check) -> list[str]:
     )
     told = [f"  {what}: {', '.join(labels)}" for what, labels in notes if labels]
     return [*lines, *told, *([f"  {check.replaced}"] if check.replaced else [])]
+
+
+def _fallen(check: Check) -> str:
+    whose = "its" if len(check.halved) == 1 else "their"
+    return f"{counted(len(check.halved), 'point')} fell to half {whose} rate or less"
+
+
+def _few_nights(check: Check) -> str:
+    """How many nights the alarms of halved rates rest on at most."""
+    return "one night" if max(found.nights_since for found in check.halved) == 1 else "few nights"
 
 
 def _by_reason(points: Sequence[tuple[str, str]]) -> list[str]:
@@ -186,7 +205,22 @@ def regression_lines(found: Regression) -> list[str]:
         f"[{found.worse_low:.1%} {found.worse_high:.1%}] since {found.since}{_day(found)}; "
         f"nights vary by {found.noise:.1%}"
     ]
-    cause = found.cause
+    return [*lines, *_cause_lines(found.cause)]
+
+
+def halved_lines(found: Halved) -> list[str]:
+    """The same of a point at half its rate or less, with the nights that this rests on."""
+    before, now = (in_unit(found.metric, value) for value in (found.before, found.now))
+    line = (
+        f"{found.label}: {found.metric} {before} -> {now}, {found.worse:.0%} worse in every repeat since "
+        f"{found.since}{_day(found)}; this rests on {counted(found.nights_since, 'night')}, compared with "
+        f"{counted(found.nights_before, 'night')} before"
+    )
+    return [line, *_cause_lines(found.cause)]
+
+
+def _cause_lines(cause: Cause) -> list[str]:
+    lines = []
     if cause.layer:
         parts = ", ".join(
             f"{one.part.removesuffix('_s')} {one.before_s * 1e3:.1f} -> {one.after_s * 1e3:.1f} ms"
@@ -212,7 +246,7 @@ OURS = ("benchsuite", "commit")
 """Facts that are of this program and not of the site."""
 
 
-def _day(found: Regression) -> str:
+def _day(found: Regression | Halved) -> str:
     day = found.since_date[:10]
     return "" if day == found.since else f" ({day})"
 
@@ -228,7 +262,7 @@ def _plain(value: Any) -> str:
 
 def check_json(check: Check) -> dict[str, Any]:
     """Everything, for programs."""
-    return {"regression": bool(check.regressions), **asdict(check)}
+    return {"regression": bool(check.alarms), **asdict(check)}
 
 
 REGRESSION_COLUMNS = (
@@ -236,12 +270,25 @@ REGRESSION_COLUMNS = (
     Column("metric", lambda row: str(row["metric"]), right=False),
     Column("before", lambda row: in_unit(row["metric"], row["before"])),
     Column("now", lambda row: in_unit(row["metric"], row["now"])),
-    Column("worse by [95 %]", lambda row: f"{row['worse']:.1%} [{row['worse_low']:.1%} {row['worse_high']:.1%}]"),
-    Column("since", lambda row: str(row["since"]), right=False),
+    Column("worse by [95 %]", lambda row: _worse(row)),
+    Column("since", lambda row: _since(row), right=False),
     Column("likely layer", lambda row: str(row["cause"]["layer"] or ABSENT), right=False),
 )
 
 
 def regression_rows(check: Check) -> list[Row]:
-    """A row for each regression."""
-    return [asdict(found) for found in check.regressions]
+    """A row for each regression, then one for each halved rate, which has the nights that it rests on."""
+    of_few = [asdict(found) | {"worse_low": None, "worse_high": None, "noise": None} for found in check.halved]
+    known = [asdict(found) | {"nights_since": None, "nights_before": None} for found in check.regressions]
+    return [*known, *of_few]
+
+
+def _worse(row: Row) -> str:
+    ends = "[-]" if is_missing(row["worse_low"]) else f"[{row['worse_low']:.1%} {row['worse_high']:.1%}]"
+    return f"{row['worse']:.1%} {ends}"
+
+
+def _since(row: Row) -> str:
+    """The session of the step; of a halved rate also the nights that this rests on."""
+    nights = row["nights_since"]
+    return str(row["since"]) if nights is None else f"{row['since']}, rests on {counted(nights, 'night')}"

@@ -6,7 +6,7 @@ from typing import Any
 from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.scaling.staging import like
 
-READER = ("spec.data.reader",)
+READER, LOADER = "spec.data.reader", "spec.data.loader"
 ALONE = "loader_only_samples_per_s"
 MIN_GAIN = 1.1
 """Our own reading that gives less than this much more leaves nothing to blame a library for."""
@@ -28,17 +28,22 @@ def lines(points: Sequence[Row]) -> list[str]:
 
 def choices(points: Sequence[Row]) -> list[Row]:
     """The points that whoever trains may choose from: without our own reading, where another reader reads as well."""
-    others = any(row.get(READER[0]) not in ("tuned", None) for row in points)
-    return [row for row in points if not others or row.get(READER[0]) != "tuned"]
+    others = any(row.get(READER) not in ("tuned", None) for row in points)
+    return [row for row in points if not others or row.get(READER) != "tuned"]
 
 
 def _pairs(points: Sequence[Row]) -> Iterator[tuple[Row, Row, float]]:
-    """Points read by a stock reader, the same by our own, and how many times as many samples these give."""
+    """Points read by a stock reader, the same by our own, and how many times as many samples these give.
+
+    Our own reader has a loader of its own; in older records it also read for the loader that it is compared with.
+    """
     measured = [row for row in points if row["status"] == "ok" and row.get("samples_per_s")]
-    tuned = {like(row, READER): row for row in measured if row.get(READER[0]) == "tuned"}
+    tuned = [row for row in measured if row.get(READER) == "tuned"]
+    by_any = {like(row, (READER, LOADER)): row for row in tuned}
+    by_same = {like(row, (READER,)): row for row in tuned}
     for row in measured:
-        other = tuned.get(like(row, READER))
-        if row.get(READER[0]) == "stock" and other is not None:
+        other = by_same.get(like(row, (READER,))) or by_any.get(like(row, (READER, LOADER)))
+        if row.get(READER) == "stock" and other is not None:
             yield row, other, rate_of(other, row) / rate_of(row, other)
 
 

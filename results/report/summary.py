@@ -16,13 +16,13 @@ CERTIFIED = {"cold": ("before", 0.0, 0.01), "warm": ("before", 0.99, 1.0), "dire
 ABOVE_ONE = "au_above_one"
 
 
-def residency(ok: Sequence[Row], state: str) -> tuple[list[Row], list[Row], list[Row]]:
-    """Trials that read from storage and asked for a cache state; those whose residency was seen; and found as asked."""
+def _residency(ok: Sequence[Row], state: str) -> tuple[list[Row], list[Row]]:
+    """Return the trials that read from storage and asked for a cache state, and those of them that had it."""
     when, low, high = CERTIFIED[state]
     column = f"cache_resident_{when}"
     asked = [row for row in ok if row.get("spec.data.cache") == state and row.get("spec.data.source") == "storage"]
     seen = [row for row in asked if UNVERIFIED not in row["caveats"] and not is_missing(row.get(column))]
-    return asked, seen, [row for row in seen if low <= row[column] <= high]
+    return asked, [row for row in seen if low <= row[column] <= high]
 
 
 def trust(trials: Sequence[Row]) -> str:
@@ -30,7 +30,7 @@ def trust(trials: Sequence[Row]) -> str:
     ok = [row for row in trials if row["status"] == "ok"]
     parts = [f"{len(ok)} of {sum(row['status'] != 'skipped' for row in trials)} trials ok", *_read_by(ok)]
     for state in CERTIFIED:
-        asked, _, seen = residency(ok, state)
+        asked, seen = _residency(ok, state)
         agreeing = sum(DISAGREEING not in row["caveats"] for row in seen)
         if asked:
             but = f" (and by counters in {agreeing})" if agreeing < len(seen) else ""

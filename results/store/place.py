@@ -57,11 +57,9 @@ def settle(store: Path, may_make: bool = True) -> None:
     """
     folder, path = store / SEGMENTS, store / ID
     if not _is_folder(folder):
-        if not may_make and was_requeued():
+        if not may_make:
             why = "is not there, though this job ran before: is its file system mounted on this node?"
             raise StoreVanished(store, f"{why} If it was never made: mkdir -p {folder}")
-        if not may_make:
-            raise StoreVanished(store, GONE_SINCE)
         store.mkdir(parents=True, exist_ok=True)
         _make_shared(folder, store)
     with suppress(OSError):  # another user's; where files of some age are purged it shall not be the first to go

@@ -106,7 +106,7 @@ class ResultsStore:
         except OSError as error:
             raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
 
-    def check_writable(self, may_make: bool = True) -> None:
+    def check_writable(self) -> None:
         """Find or make the store, and make a probe file in it, which has no name where the file system can do without.
 
         From now on this process makes nothing at its path once another store is there. A job that was started before
@@ -117,7 +117,7 @@ class ResultsStore:
             StoreError: it cannot be written.
         """
         try:
-            settle(self.path, may_make and not was_requeued())
+            settle(self.path, may_make=not was_requeued())
             with tempfile.TemporaryFile(dir=self.path / SEGMENTS) as probe:
                 probe.write(b"x")
         except OSError as error:

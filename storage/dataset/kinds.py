@@ -245,29 +245,19 @@ def draw_patch(sample: Sample, size: int, rng: random.Random) -> Patch:
 def decode_volume(sample: Sample, params: Params, rng: random.Random, row: Row) -> None:
     """Cut a patch and augment it."""
     patch = draw_patch(sample, params["patch_size"], rng)
-    fill_patch(sample, patch, patch.flips, row)
-
-
-def fill_patch(sample: Sample, patch: Patch, flips: tuple[bool, ...], row: Row) -> None:
-    """Fill the tensors with a patch that is flipped along the axes of `flips`, and is to be along those of its own.
-
-    Where these differ, its noise is turned, so that what is left of the flipping sets it right.
-    """
     size = row["image"].shape[-1]
     window = (slice(None), *(slice(start, start + size) for start in patch.corner))
-    flip = (slice(None), *(slice(None, None, -1 if flipped else 1) for flipped in flips[:2]))
+    flip = (slice(None), *(slice(None, None, -1 if flipped else 1) for flipped in patch.flips[:2]))
     for name, tensor in row.items():
         tensor.numpy()[...] = array(sample, name)[window][flip]
-        if flips[2]:
+        if patch.flips[2]:
             tensor.copy_(tensor.flip(-1))
     if patch.brightness != 1:
         row["image"].mul_(patch.brightness)
     if patch.noise_seed is not None:
         generator = torch.Generator().manual_seed(patch.noise_seed)
         deviation = 0.1 * float(torch.rand((), generator=generator))
-        noise = torch.randn(row["image"].shape, generator=generator)
-        left = [axis for axis, done in enumerate(flips, 1) if done != patch.flips[axis - 1]]
-        row["image"].add_(noise.flip(left) if left else noise, alpha=deviation)
+        row["image"].add_(torch.randn(row["image"].shape, generator=generator), alpha=deviation)
 
 
 def mlm_tensors(params: Params) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:

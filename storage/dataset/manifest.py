@@ -164,6 +164,33 @@ Options = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
+class BucketClient:
+    """What a library asks a bucket with."""
+
+    name: str
+    """A module; or a command, where `is_command`."""
+    install: str
+    """How to install it."""
+    is_command: bool = False
+    always_verifies: bool = False
+    """It verifies a server's certificate whatever it is told."""
+
+
+@dataclass(frozen=True)
+class StockReader:
+    """How a format is read with its own library."""
+
+    reader: str
+    """Where its `Stock` is, as `module:NAME`; imported by those who read."""
+    install: str
+    """How to install what it needs."""
+    module: str | None = None
+    """What it needs that an installation may lack: planning looks for it and does not import it."""
+    bucket: BucketClient | None = None
+    """None: it wants files."""
+
+
+@dataclass(frozen=True)
 class Format:
     """How samples are stored and read: a format is one of these.
 
@@ -182,6 +209,8 @@ class Format:
     `reads`: calls where readers ask for all they deliver in read calls, mapped where they map files, unknown else.
     `layout`: files, tar or tfrecord where the data files are as other libraries know them, which may then read them.
     `from_buckets`: it opens its files by `storage.dataset.opened`, so that they may be objects of a bucket.
+    `stock`: how its own library reads it, or None; `dali_kinds`: the kinds of samples that DALI has readers for.
+    `advised_kinds`: the kinds of samples for which `benchsuite advise` tries it.
     `space_factor` (may be by kind), `sample_overhead_bytes`: disk space for writing: times samples' bytes; each one.
     """
 
@@ -204,6 +233,9 @@ class Format:
     reads: Literal["calls", "mapped", "unknown"] = "unknown"
     layout: Literal["files", "tar", "tfrecord", ""] = ""
     from_buckets: bool = False
+    stock: StockReader | None = None
+    dali_kinds: frozenset[str] = frozenset()
+    advised_kinds: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

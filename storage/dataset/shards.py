@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
@@ -23,6 +24,9 @@ from benchsuite.storage.dataset.sample import Allocate, Sample, Value, fresh, re
 from benchsuite.storage.errors import DatasetError
 
 T = TypeVar("T")
+_IMPORTING = threading.Lock()
+"""Held by the thread that imports webdataset: its modules import each other, and another thread would see them half
+made."""
 LIKELY_READERS = 16
 """Ranks x workers that shards are made for where nothing else is asked for."""
 MAX_SHARD_SAMPLES = 128
@@ -94,7 +98,8 @@ def buffer_samples(dataset: Dataset, lane: ReaderShare) -> int:
 
 def mixed(samples: Iterator[T], dataset: Dataset, lane: ReaderShare) -> Iterator[T]:
     """Samples mixed in a buffer of `shuffle_buffer`; as they come where the lane does not shuffle."""
-    from webdataset.filters import _shuffle
+    with _IMPORTING:
+        from webdataset.filters import _shuffle
 
     if not lane.shuffle:
         return samples

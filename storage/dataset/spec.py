@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from benchsuite.storage import is_one_reader
 from benchsuite.storage.dataset.local_path import data_root, local_path
 
 Source = Literal["storage", "memory", "synthetic"]
@@ -27,7 +28,7 @@ class DataSpec(BaseModel):
         None,
         description="stock: as the format's own library tells users to read; tuned: our own reading of the same bytes, "
         "which loads a storage system from few cores; datasets: Hugging Face's, of parquet; path/to/mine.py:READER: "
-        "yours; default: stock, and tuned on emulated devices",
+        "yours; default: tuned with loader threads, else stock",
     )
     loader: str = Field("torch", description="who turns them into batches: a name of storage.LOADERS")
     source: Source = Field(
@@ -58,9 +59,9 @@ class DataSpec(BaseModel):
     @property
     def readers(self) -> int:
         """Readers of one rank that share an epoch with those of the others; DALI's threads are one reader."""
-        return 1 if self.loader == "dali" else max(1, self.num_workers)
+        return 1 if is_one_reader(self.loader) else max(1, self.num_workers)
 
     @property
     def queue_batches(self) -> int:
         """Batches that a full prefetch queue holds."""
-        return self.prefetch_factor * (min(1, self.num_workers) if self.loader == "dali" else self.num_workers)
+        return self.prefetch_factor * (min(1, self.num_workers) if is_one_reader(self.loader) else self.num_workers)

@@ -17,11 +17,13 @@ import numpy.typing as npt
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, array, encoded, image_extension, record, unpack
 from benchsuite.storage.dataset.manifest import (
+    BucketClient,
     Dataset,
     Format,
     IndexRow,
     Manifest,
     ReaderShare,
+    StockReader,
     checked_name,
     dealt,
     index_row,
@@ -250,4 +252,11 @@ FILES = Format(
     reads="calls",
     layout="files",
     from_buckets=True,
+    stock=StockReader(
+        "benchsuite.storage.stock.files:STOCK",
+        "pip install 'benchsuite[formats]'",
+        bucket=BucketClient("s3torchconnector", "pip install 'benchsuite[s3-stock]'", always_verifies=True),
+    ),
+    dali_kinds=frozenset({"image", "volume"}),
+    advised_kinds=frozenset(KIND_FIELDS) - {"tokens"},
 )

@@ -19,11 +19,13 @@ import numpy as np
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, array, encoded
 from benchsuite.storage.dataset.manifest import (
+    BucketClient,
     Dataset,
     Format,
     IndexRow,
     Manifest,
     ReaderShare,
+    StockReader,
     dealt,
     index_row,
     text,
@@ -343,4 +345,11 @@ HDF5 = Format(
     direct_problem=direct_problem,
     reads="calls",
     from_buckets=True,
+    stock=StockReader(
+        "benchsuite.storage.stock.hdf5:STOCK",
+        "pip install 'benchsuite[formats]'",
+        "h5py",
+        BucketClient("obstore", "pip install 'benchsuite[s3]'"),
+    ),
+    advised_kinds=frozenset(KIND_FIELDS) - {"tokens"},
 )

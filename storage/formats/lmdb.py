@@ -25,6 +25,7 @@ from benchsuite.storage.dataset.manifest import (
     Format,
     IndexRow,
     ReaderShare,
+    StockReader,
     data_file,
     dealt,
     index_row,
@@ -309,4 +310,6 @@ LMDB = Format(
     sample_overhead_bytes=4096,
     digests_files=True,
     reads="mapped",
+    stock=StockReader("benchsuite.storage.stock.lmdb:STOCK", "pip install 'benchsuite[formats]'", "lmdb"),
+    advised_kinds=frozenset(KIND_FIELDS) - {"tokens"},
 )

@@ -21,6 +21,7 @@ from benchsuite.storage.dataset.manifest import (
     IndexRow,
     Manifest,
     ReaderShare,
+    StockReader,
     class_label,
     index_row,
 )
@@ -271,4 +272,5 @@ MDS = Format(
     digests_files=True,
     reads="calls",
     from_buckets=True,
+    stock=StockReader("benchsuite.storage.stock.mds:STOCK", "pip install mosaicml-streaming", "streaming"),
 )

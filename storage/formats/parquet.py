@@ -15,11 +15,13 @@ import numpy as np
 
 from benchsuite.storage.dataset.fields import RECORD_KINDS, array, encoded, image_extension
 from benchsuite.storage.dataset.manifest import (
+    BucketClient,
     Dataset,
     Format,
     IndexRow,
     Manifest,
     ReaderShare,
+    StockReader,
     class_label,
     content_digest,
 )
@@ -337,4 +339,10 @@ PARQUET = Format(
     digests_files=True,
     reads="calls",
     from_buckets=True,
+    stock=StockReader(
+        "benchsuite.storage.stock.parquet:STOCK",
+        "pip install 'benchsuite[formats]'",
+        "pyarrow",
+        BucketClient("pyarrow", "pip install 'benchsuite[formats]'", always_verifies=True),
+    ),
 )

@@ -13,7 +13,15 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, image_extension, record, unpack
-from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare
+from benchsuite.storage.dataset.manifest import (
+    BucketClient,
+    Dataset,
+    Format,
+    IndexRow,
+    Manifest,
+    ReaderShare,
+    StockReader,
+)
 from benchsuite.storage.dataset.opened import DataFile
 from benchsuite.storage.dataset.sample import Allocate, Array, Sample, Value, num_bytes
 from benchsuite.storage.dataset.shards import Pool, Stored, problem, read_shards, smallest_lane
@@ -209,6 +217,8 @@ def fields_of(kind: str, raw: Mapping[str, Any], path: Path) -> dict[str, Value]
 
 
 IMAGE_EXTENSIONS = ("jpg", "jpeg", "png")
+AWS = "aws"
+"""The command by which webdataset's documentation streams shards from S3."""
 WEBDATASET = Format(
     "webdataset",
     frozenset(KIND_FIELDS),
@@ -223,4 +233,12 @@ WEBDATASET = Format(
     reads="calls",
     layout="tar",
     from_buckets=True,
+    stock=StockReader(
+        "benchsuite.storage.stock.tar:STOCK",
+        "pip install 'benchsuite[formats]'",
+        "webdataset",
+        BucketClient(AWS, "install the AWS CLI, or pip install 'benchsuite[s3-stock]'", is_command=True),
+    ),
+    dali_kinds=frozenset({"image"}),
+    advised_kinds=frozenset(KIND_FIELDS) - {"tokens"},
 )

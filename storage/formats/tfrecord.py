@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS
-from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare
+from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare, StockReader
 from benchsuite.storage.dataset.opened import DataFile, LocalFile
 from benchsuite.storage.dataset.sample import Allocate, Sample, fresh, num_bytes
 from benchsuite.storage.dataset.shards import Pool, Stored, problem, read_shards, smallest_lane
@@ -157,4 +157,6 @@ TFRECORD = Format(
     reads="calls",
     layout="tfrecord",
     from_buckets=True,
+    stock=StockReader("benchsuite.storage.stock.tfrecord:STOCK", "pip install 'benchsuite[formats]'", "tfrecord"),
+    dali_kinds=frozenset({"image"}),
 )

@@ -26,6 +26,7 @@ from benchsuite.storage.dataset.manifest import (
     Format,
     IndexRow,
     ReaderShare,
+    StockReader,
     dealt,
     index_row,
     inside,
@@ -268,4 +269,6 @@ TOKENS = Format(
     stores_documents=True,
     reads="mapped",
     from_buckets=True,
+    stock=StockReader("benchsuite.storage.stock.tokens:STOCK", "pip install numpy"),
+    advised_kinds=frozenset({"tokens"}),
 )

@@ -1,20 +1,10 @@
-"""Loader `dali`: NVIDIA's library decodes and augments, on the GPU where there is one.
+"""Loader `dali`: NVIDIA's library reads, decodes and augments, on the GPU where there is one.
 
 A rank is one reader: data.num_workers is the number of DALI's threads (at least 1), data.prefetch_factor the number of
-batches it keeps ready; with 0 workers nothing is decoded ahead. Which sample is cut and flipped how is that of
-`storage.dataset.kinds`, so pixels differ from other loaders' by the interpolation alone (on a GPU also by its
-decoder's). Of volumes, whose patches are cut as they are read, DALI flips the axes.
+batches it keeps ready; with 0 workers nothing is decoded ahead. In memory are these batches and two, at times one more
+that DALI has yet to free.
 
-What DALI decodes is read as its format reads it, by DALI's number of threads side by side; shards, whose samples are
-mixed in one buffer, by one of them. libjpeg-turbo decodes past damage within the compressed data: so every image is
-compared with the index before it is decoded, by class, size and content, the first time by its digest (blake2b, about
-0.1 ms for 100 kB), later by its CRC-32C (a twentieth of that).
-
-In memory are the batches kept ready and two, at times one more that DALI has yet to free, and what at least one, at
-most all of those kept ready are made from: cut and resized images (a byte where a batch has four), or, of volumes, the
-patches of one batch more.
-
-A thread keeps the pipelines going, so that reading and drawing random numbers are not the training step's time.
+A thread keeps the pipeline going, so that reading and decoding are not the training step's time.
 """
 
 import os
@@ -30,8 +20,7 @@ import torch
 from benchsuite.storage import LOADERS, loader_problem
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Delivered, ReaderCounts
-from benchsuite.storage.loaders.dali_pipeline import ImageFeed, Pipeline, VolumeFeed, dali
-from benchsuite.storage.loaders.dali_stock import OwnReaders
+from benchsuite.storage.loaders.dali_pipeline import Pipeline, dali
 from benchsuite.storage.loaders.reader import Copies, LoaderInput
 from benchsuite.storage.observe.counters import ProcessIO, process_io
 
@@ -39,14 +28,6 @@ CLOSE_TIMEOUT_S = 5.0
 GRACE_S = 0.005
 """How long the thread waits for the next request before it waits for DALI. A rank that was served often asks again at
 once, and waiting for DALI cannot be interrupted."""
-
-
-def _pipeline_of(reading: LoaderInput, threads: int, depth: int) -> Pipeline:
-    """A pipeline that reads itself, or is fed."""
-    if reading.spec.reader == "stock":
-        return Pipeline(reading, OwnReaders(reading), threads, depth)
-    feed = ImageFeed(reading, threads) if reading.kind.name == "image" else VolumeFeed(reading, depth + 1)
-    return Pipeline(reading, feed, threads, depth)
 
 
 class DaliLoader:
@@ -64,11 +45,11 @@ class DaliLoader:
         self._index_bytes = index["bytes"]
         self._counts = ReaderCounts(0, 0, 0.0, 0.0)
         try:
-            self.implementation = f"DALI {dali('').__version__}" if spec.reader == "stock" else None
+            self.implementation = f"DALI {dali('').__version__}"
             """What records name as the reader."""
-            self._pipeline = _pipeline_of(reading, max(1, spec.num_workers), max(1, self.queue_batches))
+            self._pipeline = Pipeline(reading, max(1, spec.num_workers), max(1, self.queue_batches))
         except ImportError as error:
-            raise DatasetError(f"loader dali: {error}: {LOADERS['dali'][1]}") from error
+            raise DatasetError(f"loader dali: {error}: {LOADERS['dali'].install}") from error
         self._held: Delivered | None = None
         self._used: deque[tuple[Delivered, Any]] = deque()
         self._closed = False
@@ -89,7 +70,7 @@ class DaliLoader:
                 while self._credits.acquire(timeout=self._patience()):
                     if self._closed:
                         return
-                    self._schedule()
+                    self._pipeline.schedule()
                 delivered = self._take()
                 self._waiting = False
                 self._ready.put(delivered)
@@ -103,23 +84,18 @@ class DaliLoader:
             return None
         return 0 if self._waiting else GRACE_S
 
-    def _schedule(self) -> None:
-        started = time.perf_counter()
-        self._pipeline.schedule()
-        self._count(read_s=time.perf_counter() - started)
-
     def _take(self) -> Delivered:
+        """Wait for a batch and count it; how long DALI read and how long it decoded, it does not tell."""
         started = time.perf_counter()
         delivered = self._pipeline.take()
-        stored = int(self._index_bytes[delivered.rows].sum())
-        self._count(len(delivered.rows), stored, decode_s=time.perf_counter() - started)
-        return delivered
-
-    def _count(self, samples: int = 0, stored_bytes: int = 0, read_s: float = 0.0, decode_s: float = 0.0) -> None:
-        done = self._counts
-        self._counts = ReaderCounts(
-            done.samples + samples, done.stored_bytes + stored_bytes, done.read_s + read_s, done.decode_s + decode_s
+        stored, done = int(self._index_bytes[delivered.rows].sum()), self._counts
+        self._counts = replace(
+            done,
+            samples=done.samples + len(delivered.rows),
+            stored_bytes=done.stored_bytes + stored,
+            decode_s=done.decode_s + time.perf_counter() - started,
         )
+        return delivered
 
     def __next__(self) -> Delivered:
         if self._closed:
@@ -136,7 +112,7 @@ class DaliLoader:
 
     def _next(self) -> Delivered:
         if not self._thread:
-            self._schedule()
+            self._pipeline.schedule()
             return self._take()
         self._waiting = self._ready.empty()
         self._credits.release()
@@ -155,11 +131,7 @@ class DaliLoader:
             self._used.popleft()
 
     def counts(self) -> ReaderCounts:
-        """What has been decoded so far.
-
-        `read_s` is the time that the thread spent waiting for what it feeds to the decoding pipeline, `decode_s` the
-        time that it then waited for batches: DALI overlaps both, and does not tell what its threads did.
-        """
+        """What has been decoded so far; `decode_s` is what the thread waited for DALI, whose threads also read."""
         return self._counts
 
     def io(self) -> ProcessIO | None:
@@ -167,7 +139,7 @@ class DaliLoader:
         return process_io(os.getpid())
 
     def close(self) -> None:
-        """Stop the thread and free the pipelines."""
+        """Stop the thread and free the pipeline."""
         if self._closed:
             return
         self._closed = True

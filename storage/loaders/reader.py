@@ -1,4 +1,4 @@
-"""What loaders share: one reader's endless stream of samples, and the memory of batches, used again and again.
+"""What loaders share: what they are built from, how their readers are counted, and our own reader.
 
 The stream never ends and drops nothing: each of ranks x workers readers goes through its lane of an epoch and on into
 the next, so batches may straddle epochs, every epoch holds each sample exactly once over all readers, and all ranks
@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,6 @@ MAX_GAP_S = 0.0002
 """What a reader needs between two batches at most: a longer gap is waiting for room."""
 MIN_WAIT_S = 0.0001
 """A shorter stretch without computing is not looked into: asking the kernel why would cost much of it."""
-_ALIGNMENT = 64
 Filled = tuple[list[int], list[int]]
 """Rows of the index and epochs of the samples that were put into a slot."""
 
@@ -49,10 +47,12 @@ class Slot:
     batch: Batch
     rows: Sequence[Mapping[str, Tensor]]
 
-
-def slot_of(batch: Batch, batch_size: int) -> Slot:
-    """A batch's memory, with its rows."""
-    return Slot(batch, [{name: tensor[row] for name, tensor in batch.items()} for row in range(batch_size)])
+    @classmethod
+    def empty(cls, reading: "LoaderInput") -> "Slot":
+        """Make a slot in this process's memory, page-locked where that is asked for."""
+        batch = empty_batch(reading.kind, reading.params, reading.batch_size, reading.pin_memory)
+        rows = [{name: tensor[row] for name, tensor in batch.items()} for row in range(reading.batch_size)]
+        return cls(batch, rows)
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,6 @@ class LoaderInput:
         """Readers of one rank."""
         return self.spec.readers
 
-    @property
-    def num_slots(self) -> int:
-        """Batches in memory at most: those queued, the one being used, and the one before it."""
-        return self.spec.queue_batches + 2
-
     def share(
         self,
         number: int,
@@ -126,28 +121,6 @@ class LoaderInput:
         for epoch in count():
             for sample in self.format.read(self.dataset, self.share(number, epoch, allocate, unpacked)):
                 yield sample, epoch
-
-
-def private_slots(reading: LoaderInput, pin_memory: bool) -> list[Slot]:
-    """Slots in this process's memory, page-locked where asked."""
-    kind, params, batch_size = reading.kind, reading.params, reading.batch_size
-    return [slot_of(empty_batch(kind, params, batch_size, pin_memory), batch_size) for _ in range(reading.num_slots)]
-
-
-def shared_slots(reading: LoaderInput) -> tuple[list[Slot], Tensor]:
-    """Slots that processes forked later write and this one reads, and all their memory as one tensor of bytes."""
-    tensors, batch_size, number = reading.kind.tensors(reading.params), reading.batch_size, reading.num_slots
-    sizes = {name: batch_size * prod(shape) * dtype.itemsize for name, (dtype, shape) in tensors.items()}
-    padded = {name: -(-size // _ALIGNMENT) * _ALIGNMENT for name, size in sizes.items()}
-    memory = torch.frombuffer(mmap.mmap(-1, number * sum(padded.values())), dtype=torch.uint8)
-    slots, start = [], 0
-    for _ in range(number):
-        batch = {}
-        for name, (dtype, shape) in tensors.items():
-            batch[name] = memory[start : start + sizes[name]].view(dtype).view(batch_size, *shape)
-            start += padded[name]
-        slots.append(slot_of(batch, batch_size))
-    return slots, memory
 
 
 def shared_counters(readers: int) -> npt.NDArray[np.float64]:

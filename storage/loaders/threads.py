@@ -20,8 +20,8 @@ from benchsuite.storage.loaders.reader import (
     Filled,
     LoaderInput,
     Reader,
+    Slot,
     counted,
-    private_slots,
 )
 from benchsuite.storage.observe.counters import ProcessIO, process_io
 
@@ -46,7 +46,8 @@ class ThreadsLoader:
         self.copies, self._cuda_device = Copies(reading.cuda_device), reading.cuda_device
         self.queue_batches = spec.queue_batches
         self._counters = np.zeros((reading.readers, NUM_COUNTERS))
-        self._slots = private_slots(reading, reading.pin_memory)
+        num_slots = spec.queue_batches + 2  # those queued, the one being used, and the one before it
+        self._slots = [Slot.empty(reading) for _ in range(num_slots)]
         self._free: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         for number in range(len(self._slots)):
             self._free.put((number, None))

@@ -1,75 +1,183 @@
-"""Loader `torch`: PyTorch's DataLoader with worker processes, or reading in the training process without any.
+"""Loader `torch`: PyTorch's DataLoader with its default collate over a dataset as users of a format's library write it.
 
-Workers decode into batches that lie in memory shared with the training process and are used again and again: only the
-number of a batch travels through the DataLoader's queue. Its sampler hands out the batches that are free, so no more
-than (workers x prefetch + 2) exist.
+Each worker reads the same share of every epoch as one of our own readers does. Libraries do not say how long they read
+and decode, so the kernel is asked: of each batch's time, what the worker's thread computed in user mode is preparing;
+the rest, without the wait for a core, is fetching: waiting for storage, and the kernel's copying.
 """
 
 import os
-from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
+import random
+import resource
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import psutil
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Sampler, get_worker_info
-from torch.utils.data import Dataset as TorchDataset
+from torch._C import _error_if_any_worker_fails  # what the DataLoader itself asks
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
-from benchsuite.storage.dataset.spec import DataSpec
-from benchsuite.storage.errors import DatasetError
+from benchsuite.storage import LIBRARIES, load, stock_reader
+from benchsuite.storage.dataset.fields import KIND_FIELDS, LIMITS, limit_of
+from benchsuite.storage.dataset.kinds import decode_one, sample_rng
+from benchsuite.storage.dataset.manifest import dealt, file_digest, text
+from benchsuite.storage.dataset.sample import Sample, Value
+from benchsuite.storage.errors import DatasetError, reason
 from benchsuite.storage.loaders import Delivered, ReaderCounts
-from benchsuite.storage.loaders.reader import (
-    Copies,
-    LoaderInput,
-    Reader,
-    Slot,
-    counted,
-    private_slots,
-    shared_counters,
-    shared_slots,
-)
+from benchsuite.storage.loaders.reader import LoaderInput, RunQueue, check_class, counted, shared_counters
+from benchsuite.storage.objects.path import ObjectPath
+from benchsuite.storage.objects.profile import without_credentials
 from benchsuite.storage.observe.counters import ProcessIO, processes_io
+from benchsuite.storage.observe.io_trace import observed
+from benchsuite.storage.stock.reader import ByRow, Fields, Stock, ready
 
-Ready = tuple[int, list[int], list[int]]
-"""Number of a filled slot, rows of the index, epochs."""
-
-
-class _Batches(TorchDataset[Ready]):
-    """Item `slot` is that slot filled with the next samples of the asking worker."""
-
-    def __init__(self, reading: LoaderInput, slots: list[Slot], counters: npt.NDArray[np.float64]) -> None:
-        self._reading, self._slots, self._counters = reading, slots, counters
-        self._reader: Reader | None = None
-
-    def __getitem__(self, slot: int) -> Ready:
-        if self._reader is None:
-            info = get_worker_info()
-            number = info.id if info else 0
-            self._reader = Reader(self._reading, number, self._counters[number])
-        return (slot, *self._reader.fill(self._slots[slot]))
-
-    def close(self) -> None:
-        """Close what this process has open."""
-        if self._reader is not None:
-            self._reader.close()
+Batch = tuple[dict[str, torch.Tensor], list[int], list[int]]
+"""Tensors as collated, rows of the index, epochs."""
+Prepared = tuple[int, int, dict[str, torch.Tensor]]
+"""Row of the index, epoch and tensors of a sample."""
 
 
-class _FreeSlots(Sampler[int]):
-    """Hands out free slots, the longest free first; waits until nothing on the device still reads from one."""
+class _Times:
+    """Seconds of a worker's reading thread, as the kernel keeps them."""
 
-    def __init__(self, number: int) -> None:
-        self.free: deque[tuple[int, Any]] = deque((slot, None) for slot in range(number))
+    def __init__(self, queue: RunQueue) -> None:
+        self._queue = queue
+        queue.begin()
+        self._began = self._now()
 
-    def __iter__(self) -> Iterator[int]:
+    def since(self) -> tuple[float, float, float]:
+        """Return seconds of fetching, of preparing, and of fetching in which a core computed.
+
+        What other threads of the worker compute meanwhile is no fetching either: the one that hands on the batch before
+        holds Python's lock, for which this thread then waits.
+        """
+        wall_s, user_s, system_s, all_s = (now - began for now, began in zip(self._now(), self._began, strict=True))
+        waited_s = self._queue.waited_s(wall_s - user_s - system_s)
+        idle_s = max(wall_s - user_s - system_s - waited_s, 0.0)
+        blocked_s = max(idle_s - max(all_s - user_s - system_s, 0.0), 0.0)
+        return system_s + blocked_s, user_s, system_s
+
+    @staticmethod
+    def _now() -> tuple[float, float, float, float]:
+        """Wall, user and system seconds of this thread, and seconds computed by all threads of the process."""
+        own = resource.getrusage(resource.RUSAGE_THREAD)
+        return time.perf_counter(), own.ru_utime, own.ru_stime, time.process_time()
+
+
+class _Worker(IterableDataset[Batch]):
+    """What one worker reads, batch after batch, without end."""
+
+    def __init__(self, reading: LoaderInput, stock: Stock, counters: npt.NDArray[np.float64]) -> None:
+        self._reading, self._stock, self._counters = reading, stock, counters
+        self._augments = reading.kind.name in ("image", "volume")
+        index = reading.dataset.index
+        self._keys, self._sizes, self._labels = index["key"], index["bytes"], index["label"]
+        limits = [] if self._augments else [(name, limit_of(name, reading.params)) for name in LIMITS]
+        self._limits = [(name, limit) for name, limit in limits if limit is not None]
+        self._unpack_s = 0.0
+
+    def __iter__(self) -> Iterator[Batch]:
+        info = get_worker_info()
+        number = info.id if info else 0
+        try:
+            yield from self._batches(number)
+        except Exception as error:
+            self._counters[number][-1] += 1
+            if isinstance(error, DatasetError):
+                raise
+            raise self._told(str(self._reading.dataset.folder), error) from self._cause(error)
+
+    def _batches(self, number: int) -> Iterator[Batch]:
+        samples, counters, queue = self._samples(number), self._counters[number], RunQueue()
         while True:
-            slot, copied = self.free.popleft()
-            if copied is not None:
-                copied.synchronize()
-            yield slot
+            yield observed(lambda: self._batch(samples, counters, queue))
+
+    def _batch(self, samples: Iterator[Prepared], counters: Any, queue: RunQueue) -> Batch:
+        began_s, times = time.perf_counter(), _Times(queue)
+        rows, epochs, tensors = zip(*islice(samples, self._reading.batch_size), strict=True)
+        collating_s = time.thread_time()
+        batch = default_collate(list(tensors))
+        collate_s = time.thread_time() - collating_s
+        self._check(rows, batch)
+        stored = sum(map(self._sizes.item, rows))
+        fetch_s, prepare_s, kernel_s = times.since()
+        unpack_s, self._unpack_s = self._unpack_s, 0.0
+        needed_s = time.perf_counter() - began_s
+        collate_s, unpack_s = min(collate_s, prepare_s), min(unpack_s, prepare_s)
+        counters += (len(rows), stored, fetch_s, prepare_s, needed_s, kernel_s, collate_s, unpack_s, 0)
+        return batch, list(rows), list(epochs)
+
+    def _check(self, rows: Sequence[int], batch: dict[str, torch.Tensor]) -> None:
+        """Refuse what no model may be given: another class than the index has, integers that no table has a row for.
+
+        Raises:
+            DatasetError: there is such a sample; file and sample are named.
+        """
+        manifest, params = self._reading.dataset.manifest, self._reading.params
+        if manifest.kind == "image":
+            labels, said = batch["label"].numpy(), self._labels[list(rows)]
+            if (labels != said).any() or not 0 <= labels.min() <= labels.max() < (manifest.num_classes or np.inf):
+                for row, found, known in zip(rows, labels.tolist(), said.tolist(), strict=True):
+                    check_class(self._sample(row, {}), found, known, manifest.num_classes)
+        elif any(_largest(batch[name]) >= limit for name, limit in self._limits if name in batch):
+            for at, row in enumerate(rows):
+                fields = {name: each[at].numpy() for name, each in batch.items()}
+                decode_one(self._reading.kind, self._sample(row, fields), params, random.Random())
+
+    def _sample(self, row: int, fields: Mapping[str, Value]) -> Sample:
+        folder, index = self._reading.dataset.folder, self._reading.dataset.index
+        return Sample(text(index["key"][row]), fields, row, str(folder / text(index["file"][row])))
+
+    def _samples(self, number: int) -> Iterator[Prepared]:
+        """Row, epoch and tensors of each sample of the worker's share, epoch after epoch."""
+        dataset, stock = self._reading.dataset, self._stock
+        opened = stock.by_row(dataset) if stock.by_row else None
+        rows = {} if opened else {text(key): row for row, key in enumerate(self._keys)}
+        for epoch in count():
+            share = self._reading.share(number, epoch, unpacked=self._unpacked)
+            if opened is not None:
+                for row in map(int, dealt(len(self._keys), share)):
+                    yield row, epoch, self._by_row(opened, row, epoch)
+            elif stock.stream is not None:
+                for key, fields in stock.stream(dataset, share):
+                    yield rows[key], epoch, self._ready(key, fields, epoch)
+
+    def _unpacked(self, seconds: float) -> None:
+        self._unpack_s += seconds
+
+    def _by_row(self, opened: ByRow, row: int, epoch: int) -> dict[str, torch.Tensor]:
+        """Read a sample and make it ready; what it was read into is free before the next one is read."""
+        fields: Fields = {}
+        try:
+            fields = opened[row]
+            return self._ready(text(self._keys[row]) if self._augments else "", fields, epoch)
+        except Exception as error:
+            sample, why = self._sample(row, {}), error
+            wanted = KIND_FIELDS[self._reading.kind.name]
+            if not isinstance(fields, Mapping):
+                why = TypeError(f"a sample is a {type(fields).__name__}, needed: a dict of {', '.join(wanted)}")
+            elif fields and (lacking := [name for name in wanted if name not in fields]):
+                why = TypeError(
+                    f"the dict of a sample lacks {', '.join(lacking)}; it has {', '.join(map(str, fields))}"
+                )
+            raise self._told(f"{sample.source}: sample {sample.key!r}", why) from self._cause(why)
+
+    def _told(self, where: str, error: Exception) -> DatasetError:
+        """What a library says, without what a store may have repeated to it."""
+        said = reason(error) if self._cause(error) else without_credentials(reason(error))
+        return DatasetError(f"{where}: {self._stock.library}: {said}")
+
+    def _cause(self, error: Exception) -> Exception | None:
+        """The error, whose text nobody looked through, where no store may have had its say in it."""
+        return None if isinstance(self._reading.dataset.folder, ObjectPath) else error
+
+    def _ready(self, key: str, fields: Fields, epoch: int) -> dict[str, torch.Tensor]:
+        rng = sample_rng(self._reading.seed, epoch, key) if self._augments else None
+        return ready(self._reading.kind, key, fields, self._reading.params, rng)
 
 
 class TorchLoader:
@@ -77,52 +185,40 @@ class TorchLoader:
 
     def __init__(self, reading: LoaderInput) -> None:
         reading.check()
-        spec = reading.spec
-        self.copies = Copies(reading.cuda_device)
+        spec, stock = reading.spec, _stock_of(reading)
         self.queue_batches = spec.queue_batches
+        self.implementation = _implementation(reading, stock)
         self._counters = shared_counters(reading.readers)
-        self._pinned: Tensor | None = None
-        memory = None
-        if spec.num_workers:
-            self._slots, memory = shared_slots(reading)
-        else:
-            self._slots = private_slots(reading, reading.pin_memory)
-        self._free = _FreeSlots(len(self._slots))
-        self._held: int | None = None
-        self._failure: DatasetError | None = None
         before = {child.pid for child in psutil.Process().children()}
-        self._batches = _Batches(reading, self._slots, self._counters)
-        self._iterator = self._start(self._batches, spec)
-        self._workers = [child for child in psutil.Process().children() if child.pid not in before]
-        if memory is not None and reading.pin_memory and _page_lock(memory):
-            self._pinned = memory
-        self.page_locked = self._pinned is not None if memory is not None and reading.pin_memory else None
-        """Whether CUDA let the workers' memory be page-locked; None where that is not asked for."""
-
-    def _start(self, batches: _Batches, spec: DataSpec) -> Iterator[Ready]:
-        loader: DataLoader[Ready] = DataLoader(
-            batches,
-            batch_size=None,
-            sampler=self._free,
-            num_workers=spec.num_workers,
-            prefetch_factor=spec.prefetch_factor if spec.num_workers else None,
-            persistent_workers=spec.num_workers > 0,
-            collate_fn=_as_it_is,
-            multiprocessing_context="fork" if spec.num_workers else None,
+        self._iterator: Iterator[Batch] = iter(
+            DataLoader(
+                _Worker(reading, stock, self._counters),
+                batch_size=None,
+                num_workers=spec.num_workers,
+                prefetch_factor=spec.prefetch_factor if spec.num_workers else None,
+                pin_memory=reading.pin_memory,
+                multiprocessing_context="fork" if spec.num_workers else None,
+                collate_fn=_as_it_is,  # collated in the worker's dataset, where it is timed
+            )
         )
-        return iter(loader)
+        self._workers = [child for child in psutil.Process().children() if child.pid not in before]
+        self._failure: DatasetError | None = None
 
     def __next__(self) -> Delivered:
         if self._failure is not None:
             raise self._failure
-        if self._held is not None:
-            self._free.free.append((self._held, self.copies.done()))
         try:
-            self._held, rows, epochs = next(self._iterator)
+            return Delivered(*next(self._iterator))
         except DatasetError as error:
             self._failure = error
             raise
-        return Delivered(self._slots[self._held].batch, rows, epochs)
+        except (EOFError, ConnectionError, FileNotFoundError) as error:  # who was killed hands on nothing of its queue
+            _error_if_any_worker_fails()
+            raise RuntimeError("a worker of the DataLoader exited unexpectedly, its batches with it") from error
+        except RuntimeError as error:
+            if isinstance(error.__cause__, RuntimeError):  # says which signal ended the worker, and why it may have
+                raise error.__cause__ from None
+            raise
 
     def counts(self) -> ReaderCounts:
         """What the readers have done so far."""
@@ -136,23 +232,34 @@ class TorchLoader:
         """Stop the workers."""
         if self._workers:
             self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # an exception may keep the iterator alive
-        if self._pinned is not None:
-            torch.cuda.cudart().cudaHostUnregister(self._pinned.data_ptr())  # type: ignore[no-untyped-call]
-            self._pinned = None
-        self._batches.close()
-        self._iterator, self._failure = iter(()), None
-        self._workers = []
+        self._iterator, self._workers, self._failure = iter(()), [], None
 
 
-def _as_it_is(ready: Any) -> Any:
-    return ready
+def _stock_of(reading: LoaderInput) -> Stock:
+    """The user's own reader where there is one, else the format's."""
+    own, name = reading.own_reader, reading.spec.reader
+    if own is None and name is not None and name in LIBRARIES:
+        library: Stock = load(LIBRARIES, name)
+        return library
+    if own is None:
+        found: Stock = stock_reader(reading.dataset.manifest.format)
+        return found
+    return own if isinstance(own, Stock) else Stock(str(name), by_row=own)
 
 
-def _page_lock(memory: Tensor) -> bool:
-    """Page-lock shared memory in place, so that copies to the device need no staging; False where CUDA refuses."""
-    result = torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.nbytes, 0)  # type: ignore[no-untyped-call]
-    if int(result) == 0:
-        return True
-    with suppress(RuntimeError):  # CUDA keeps the refusal, and the next kernel would raise it as its own
-        torch.zeros(1, device="cuda")
-    return False
+def _implementation(reading: LoaderInput, stock: Stock) -> str:
+    """The library and its version; of a user's own file also its digest, as it changes under the same name."""
+    said = stock.implementation(reading.kind.name, isinstance(reading.dataset.folder, ObjectPath))
+    file = Path((reading.spec.reader or "").rpartition(":")[0])
+    return f"{said}, {file_digest(file)}" if reading.own_reader is not None and file.is_file() else said
+
+
+def _largest(integers: torch.Tensor) -> int:
+    """The largest as unsigned, where what is negative is above every limit; argmax takes less time than max."""
+    words = integers.numpy().view(np.uint64)
+    largest: int = words.item(words.argmax())
+    return largest
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import webdataset as wds
 
-from benchsuite.storage import AWS, aws_command
+from benchsuite.storage import command_path
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS, unpack
 from benchsuite.storage.dataset.manifest import Dataset, ReaderShare, data_file, dealt, inside
 from benchsuite.storage.dataset.shards import buffer_samples, shards
 from benchsuite.storage.errors import DatasetError
+from benchsuite.storage.formats.tar import AWS
 from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.objects.profile import settings
 from benchsuite.storage.stock.reader import Fields, Stock
@@ -57,13 +58,15 @@ def _url(dataset: Dataset, name: str) -> str:
         return os.path.abspath(data_file(dataset, name))
     found = settings(path.bucket)
     found.to_environment()
-    command = [aws_command() or AWS, *([] if found.verify_tls else ["--no-verify-ssl"]), "s3", "cp", str(path), "-"]
+    command = [command_path(AWS) or AWS, *([] if found.verify_tls else ["--no-verify-ssl"]), "s3", "cp", str(path), "-"]
     return f"pipe:{shlex.join(command)} 2>/dev/null"  # what it says may name a key of the user's
 
 
 def _asks_buckets() -> str:
     """The command's name and version."""
-    said = subprocess.run([aws_command() or AWS, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    said = subprocess.run(
+        [command_path(AWS) or AWS, "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
     return said.stdout.partition(" ")[0].replace("/", " ") or "aws"
 
 

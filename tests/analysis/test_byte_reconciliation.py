@@ -108,7 +108,9 @@ def test_without_a_pipeline_there_is_nothing_to_reconcile() -> None:
 
 def told(cache: str = "cold", ahead_kb: int | None = None, **changes: float | str | None) -> list[str]:
     """What the counters of a trial say that delivered 200 MB in samples of 1 kB, asked for 200 MB and hit nothing."""
-    loading = {name: changes.pop(name) for name in ("format", "loader", "shuffle_buffer", "root") if name in changes}
+    loading = {
+        name: changes.pop(name) for name in ("format", "loader", "reader", "shuffle_buffer", "root") if name in changes
+    }
     values = {
         "delivered_bytes": 200 * MB,
         "read_call_bytes": 201 * MB,
@@ -176,7 +178,7 @@ def test_what_a_bucket_is_asked_for_ahead_need_not_be_in_the_window():
         {"read_call_bytes": None},
         {"format": "lmdb"},  # mapped
         {"format": "tokens"},
-        {"loader": "dali"},  # reads ahead on its own
+        {"loader": "dali", "reader": "stock"},  # reads ahead on its own
         {"format": "webdataset", "shuffle_buffer": 200_000},  # 200 MB may have been read before
     ],
 )

@@ -158,10 +158,12 @@ class TestRunning:
     ):
         """With the settings it was submitted with."""
         monkeypatch.setenv("BENCHSUITE_MEASURE__STEPS", "6")
-        script = self.script(run_cli, "slurm", "--store", "my store", "-o", "precision=bf16", "--session", "s1")
+        script = self.script(
+            run_cli, "slurm", "--store", "my store", "-o", "precision=bf16", "--session", "s1", "--retry", "oom"
+        )
         monkeypatch.delenv("BENCHSUITE_MEASURE__STEPS")
         assert self.run(script) == 0
-        asked = f"sweep {tmp_path}/mine.yaml --session s1 --launcher auto -o precision=bf16"
+        asked = f"sweep {tmp_path}/mine.yaml --session s1 --launcher auto -o precision=bf16 --retry oom"
         assert calls(programs, "benchsuite") == [asked]
         assert (programs / "folder").read_text() == f"{tmp_path}\n"
         environment = (programs / "environment").read_text().splitlines()

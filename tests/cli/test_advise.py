@@ -7,7 +7,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from benchsuite.cli.sweep import SweepOptions, sweep_of, too_short
+from benchsuite.cli.sweep import sweep_of, too_short
+from benchsuite.cli.sweep_options import SweepOptions
 from benchsuite.contract.trial_spec import parse_sweep
 from benchsuite.grid.mistakes import sweep_mistakes
 from benchsuite.results.store.store import ResultsStore
@@ -84,14 +85,14 @@ def test_how_many_minutes_would_do(tmp_path: Path) -> None:
     file, formats = tmp_path / "advise.yaml", ["files", "webdataset", "hdf5", "lmdb"]
     synthetic = {"workload": "resnet50", "variant": "tiny", "data": {"source": "synthetic"}, "measure": {"repeats": 2}}
     file.write_text(yaml.safe_dump({"name": "advise", "base": synthetic, "grid": {"batch_size": [1, 2, 3, 4]}}))
-    asked, store = SweepOptions(file, "mine", tmp_path / "store"), ResultsStore(tmp_path / "store")
+    options, store = SweepOptions("mine", tmp_path / "store"), ResultsStore(tmp_path / "store")
     assert not ResultsStore(tmp_path / "store").exists()
     for number in range(2):
         spec = {"data": {"format": "files"}}
         store.append(made_record(number, session="mine", trial_id=f"files.mine.{number}", spec=spec))
-    (line,) = too_short(asked, formats, 30.0, 60.0)
+    (line,) = too_short(file, options, formats, 30.0, 60.0)
     assert line == "was too short: webdataset, hdf5, lmdb not measured; about --minutes 5 would do"
-    assert [*too_short(asked, ["files"], 30.0, 60.0)] == []
+    assert [*too_short(file, options, ["files"], 30.0, 60.0)] == []
 
 
 def test_a_workload_that_is_none_is_refused(run_cli: Run, tmp_path: Path) -> None:

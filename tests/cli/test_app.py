@@ -18,6 +18,7 @@ import yaml
 import benchsuite
 from benchsuite import storage, workloads
 from benchsuite.cli import app
+from benchsuite.cli.app import RETIRED
 from benchsuite.contract.exit_codes import INTERRUPTED, USAGE
 from benchsuite.contract.version import VERSION
 from benchsuite.host.doctor import untested
@@ -211,6 +212,10 @@ class TestUsageErrors:
     def test_an_unknown_verb_names_the_allowed_ones(self, run_cli: Run):
         assert "sweep" in error_line(run_cli, "xyzzy")
 
+    @pytest.mark.parametrize("words", list(RETIRED))
+    def test_a_retired_word_says_what_became_of_it(self, run_cli: Run, words: str):
+        assert run_cli(*words.split(), "2") == (2, "", f"error: {RETIRED[words]}\n")
+
     def test_a_crash_of_ours_is_no_usage_error(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
         def broken(_name: str) -> str:
             raise RuntimeError("a bug")
@@ -277,7 +282,7 @@ class TestDoctor:
         assert {finding["level"] for finding in json.loads(out)} <= {"ok", "warn"}
 
     def test_a_loader_that_is_not_installed_cannot_run(self, run_cli: Run, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setitem(storage.LOADER_LIMITS, "dali", ("no_such_module.dali", frozenset({"image"})))
+        monkeypatch.setitem(storage.LOADERS, "dali", storage.LOADERS["dali"]._replace(module="no_such_module.dali"))
         lines = run_cli("doctor")[1].splitlines()
         (able,) = [line for line in lines if "can run: " in line]
         assert "; loaders threads torch; " in able

@@ -50,7 +50,7 @@ READING = (
     ("report", "--format", "md", "--store", "{store}"),
     ("results", "show", "--store", "{store}"),
     ("results", "query", "select label, reason from trials", "--store", "{store}"),
-    ("results", "export", "methods", "--store", "{store}"),
+    ("results", "export", "latex", "--store", "{store}"),
     ("compare", "date=2026-01-01", "date=2026-01-01", "--store", "{store}"),
     ("baseline", "set", "--store", "{store}"),
     ("scaling", "--store", "{store}"),

@@ -18,7 +18,7 @@ from tests.results.made import made_record
 from tests.results.nightly import fill, night_name
 
 Run = Callable[..., tuple[int, str, str]]
-VERBS = ["csv", "parquet", "junit", "prometheus", "latex", "methods"]
+VERBS = ["csv", "parquet", "junit", "prometheus", "latex"]
 
 
 @pytest.fixture(autouse=True)
@@ -131,14 +131,6 @@ def test_latex(run_cli: Run, store: ResultsStore):
     assert r"tar & 0 & - & - & - & failed &  \\" in lines
 
 
-def test_methods(run_cli: Run, store: ResultsStore, tmp_path: Path):
-    text = exported(run_cli, store, "methods")
-    assert text.endswith("Caveats, of 2 ok trials: not steady in 2.\n") and text.count("\n") == 1
-    assert exported(run_cli, store, "methods", "--latex").endswith("not steady in 2.\n")
-    assert run_cli("results", "export", "methods", "--store", store.path, "--out", "m.txt")[1] == ""
-    assert (tmp_path / "m.txt").read_text() == text
-
-
 @pytest.mark.parametrize(
     ("verb", "lost"),
     [
@@ -146,7 +138,6 @@ def test_methods(run_cli: Run, store: ResultsStore, tmp_path: Path):
         ("junit", "<failure"),
         ("prometheus", 'point="tar"'),
         ("latex", "tar & 0"),
-        ("methods", "1 failed of 3 trials"),
     ],
 )
 def test_filters(run_cli: Run, store: ResultsStore, verb: str, lost: str):
@@ -161,7 +152,7 @@ def test_filters(run_cli: Run, store: ResultsStore, verb: str, lost: str):
     [
         (["csv", "--where", "label"], ["filter 'label'", "KEY=VALUE"]),
         (["junit", "--where", "lable=files"], ["'lable' is unknown", "nearest: label"]),
-        (["methods", "--where", "label=fils"], ["no trial has label=fils", "nearest: files"]),
+        (["latex", "--where", "label=fils"], ["no trial has label=fils", "nearest: files"]),
         (["csv", "--by", "pont"], ["'--by': 'pont'", "trial, point", "nearest: point"]),
         (["csv", "--kind", "probe"], ["no record of kind probe", "trial, probe, comm, checkpoint"]),
         (["csv", "--out", "gone/a.csv"], ["gone/a.csv", "cannot be written", "No such file"]),

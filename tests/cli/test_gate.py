@@ -209,6 +209,27 @@ class TestCheck:
         assert code == REGRESSION
         assert err == "warning: --on-alarm /nowhere/tell: No such file or directory: nobody was told\n"
 
+    def test_half_the_rate_on_the_second_night_is_exit_code_10(self, run_cli: Run, tmp_path: Path):
+        store = fill(tmp_path / "two", 2, num_points=2, change=lambda night, point: {"slower": 1.4 * night * point})
+        script, told = tmp_path / "tell.py", tmp_path / "told"
+        script.write_text("import sys\nopen(sys.argv[1], 'w').write(sys.stdin.read())\n")
+        command = f"{sys.executable} {script} '{told}'"
+        code, out, err = run_cli("check", "--store", store.path, "--on-alarm", command)
+        assert (code, err) == (REGRESSION, "")
+        head, line, *_ = out.splitlines()
+        assert head == f"1 point fell to half its rate or less in session {night_name(1)}, which rests on one night"
+        assert line.endswith(f"since {night_name(1)}; this rests on 1 night, compared with 1 night before")
+        assert re.match(r"benchsuite: point 1: samples_per_s 58% worse since ", told.read_text())
+        read = {name: run_cli("check", "--store", store.path, "--format", name) for name in ("json", "csv", "md")}
+        assert {code for code, *_ in read.values()} == {REGRESSION}
+        (one,) = json.loads(read["json"][1])["halved"]
+        assert (one["label"], one["nights_since"], one["nights_before"]) == ("point 1", 1, 1)
+        (row,) = csv.DictReader(io.StringIO(read["csv"][1]))
+        assert (row["label"], row["nights_since"], row["worse_low"]) == ("point 1", "1", "")
+        assert re.search(
+            r"\| point 1 \| samples_per_s .* \| 5\d\.\d% \[-\] \| 2026-01-02, rests on 1 night \|", read["md"][1]
+        )
+
     def test_a_baseline_of_doubtful_trials_says_so(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "nights", 2, num_points=2)
         for repeat in range(3):

@@ -91,9 +91,9 @@ def test_an_agent_that_is_killed_costs_one_trial(bench: ClusterBench, slurm: Slu
 
 
 @pytest.mark.full
-def test_lanes_screen_the_nodes_side_by_side(bench: ClusterBench, slurm: Slurm) -> None:
+def test_each_node_is_screened(bench: ClusterBench, slurm: Slurm) -> None:
     file = bench.grid(2, workload="gpt_neox", node="each")
-    sweep = ["sweep", str(file), "--store", str(bench.store), "--lanes", "2"]
+    sweep = ["sweep", str(file), "--store", str(bench.store)]
     ran = slurm.run_in_allocation(2, [*COMMAND, *sweep], bench.folder, "--cpus-per-task=4", env=bench.env)
     assert ran.code == 0, ran.err
     found = sorted(
@@ -102,9 +102,6 @@ def test_lanes_screen_the_nodes_side_by_side(bench: ClusterBench, slurm: Slurm) 
     assert found == [("n1", 1, "ok"), ("n1", 2, "ok"), ("n2", 1, "ok"), ("n2", 2, "ok")]
     for record in bench.records():
         assert [node["node"] for node in record["env"]["nodes"]] == [record["spec"]["node"]]
-        assert "lanes" in record["caveats"]
-        assert record["env"]["lane"] == {"n1": "0/2", "n2": "1/2"}[record["spec"]["node"]]
-    assert "[lane 1] " in ran.err and "[lane 2] " in ran.err
     assert "2 nodes: an outlier can be told from 3 nodes on" in ran.out
 
 

@@ -244,7 +244,6 @@ VERBS: list[list[str]] = [
     ["results", "export", "junit"],
     ["results", "export", "prometheus"],
     ["results", "export", "latex"],
-    ["results", "export", "methods"],
     ["results", "export", "parquet", "--out", WRITTEN],
     ["results", "export", "trace", WRITTEN],
     ["scaling"],

@@ -12,7 +12,6 @@ import h5py
 import numpy as np
 import pytest
 
-from benchsuite.storage import LOADERS
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 from tests.conftest import SHARD_SAMPLES
@@ -79,19 +78,12 @@ def damage_every_format(root: Path) -> dict[str, tuple[Path, list[str]]]:
 def test_every_damaged_format_is_a_failed_trial_that_names_file_and_sample(
     bench: Bench, here: Here, copy: Path, every: bool
 ) -> None:
-    """Each format with workers of torch's loader, and in turns with what else reads it; in the full matrix with all."""
+    """Each format with threads that read, and in turns in line; in the full matrix both."""
     expected = damage_every_format(copy)
-    others: list[dict[str, object]] = [{"data.loader": name} for name in LOADERS if name != "torch"]
-    others.append({"data.num_workers": 0})
     sweep = damaged_sweep(copy)
-    sweep["base"]["data"]["reader"] = "tuned"  # type: ignore[index]
-    sweep["grid"] = {"data.format": list(expected), "data.loader": ["torch"]}
-    include = [
-        {"data.format": name, **change}
-        for a, name in enumerate(expected)
-        for b, change in enumerate(others)
-        if every or (a + b) % len(others) == 0
-    ]
+    sweep["base"]["data"]["loader"] = "threads"  # type: ignore[index]
+    sweep["grid"] = {"data.format": list(expected)}
+    include = [{"data.format": name, "data.num_workers": 0} for at, name in enumerate(expected) if every or at % 2]
     sweep["include"] = include
     code, out, err = here("sweep", bench.write(sweep), "--store", bench.store)
     assert code == 3, err
@@ -227,7 +219,7 @@ def damaged_images(root: Path) -> Iterator[Damaged]:
     first["num_samples"], second["num_samples"] = first["num_samples"] - 1, second["num_samples"] + 1
     lie(root / "webdataset", files=shards)
     words = [repr(index["key"][SHARD_SAMPLES].decode()), "not the one that the index names"]
-    yield {"data.format": "webdataset", "data.reader": "tuned"}, root / "webdataset" / second["path"], words
+    yield {"data.format": "webdataset", "data.loader": "threads"}, root / "webdataset" / second["path"], words
 
 
 @pytest.mark.full

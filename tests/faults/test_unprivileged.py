@@ -229,7 +229,7 @@ def verbs(folder: Path) -> Iterator[list[str]]:
     sweep = folder / "sweep.yaml"
     spec = {"workload": "resnet50", "variant": "nano", "batch_size": 2, "data": {"source": "synthetic"}}
     sweep.write_text(yaml.safe_dump({"name": "any", "base": spec}))
-    exports = [["csv", "--out", "/dev/null"], ["prometheus"], ["junit"], ["latex"], ["methods"]]
+    exports = [["csv", "--out", "/dev/null"], ["prometheus"], ["junit"], ["latex"]]
     yield from (["results", "export", *words] for words in exports)
     yield from (["results", *words] for words in (["show"], ["query", "select 1"], ["profile", "point"]))
     yield from (["compare", "session=a", "session=b"], ["check"], ["baseline", "set"], ["scaling"], ["report"])

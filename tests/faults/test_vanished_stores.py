@@ -157,13 +157,6 @@ def test_moved_away_while_a_trial_runs(bench: Bench, here: Here, wait_until: Wai
     assert done(away) == [0]
 
 
-def test_a_lane_makes_none(bench: Bench, here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins after the sweep that has started it, which has made the store."""
-    monkeypatch.setenv("BENCHSUITE_LANE", "0/2/1")
-    code, out, err = here("sweep", bench.write(sweep()), "--store", bench.store, "--launcher", "rehearsed")
-    assert (code, out) == (75, "") and "is no longer there" in err and not bench.store.exists()
-
-
 @pytest.mark.parametrize("sidecars", [True, pytest.param(False, marks=pytest.mark.full)], ids=["sidecar", "segment"])
 def test_one_file_removed(bench: Bench, wait_until: Wait, sidecars: bool) -> None:
     names: list[str] = []

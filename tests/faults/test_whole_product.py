@@ -84,8 +84,12 @@ def test_every_format_with_both_readers(bench: Bench, here: Here, dataset_root: 
     code, _, err = here("sweep", shipped, "--store", bench.store, *overrides)
     assert code == 0, err
     records = bench.records()
-    done = {(record["spec"]["data"]["format"], record["spec"]["data"]["reader"]) for record in records}
-    assert done == set(product(["files", "webdataset", "hdf5", "lmdb", "parquet", "tfrecord"], ["stock", "tuned"]))
+    done = {tuple(record["spec"]["data"][name] for name in ("format", "loader", "reader")) for record in records}
+    formats, readers = (
+        ["files", "webdataset", "hdf5", "lmdb", "parquet", "tfrecord"],
+        {"torch": "stock", "threads": "tuned"},
+    )
+    assert done == {(name, *pair) for name, pair in product(formats, readers.items())}
     for record in records:
         assert record["status"] == "ok", record["reason"]
         check_figures(record)
@@ -181,7 +185,7 @@ def test_the_demo(bench: Bench, here: Here, monkeypatch: pytest.MonkeyPatch, rep
             return value | {"base": value["base"] | SHORTER}
 
         monkeypatch.setattr(sweep, "parse_yaml", shorter)
-    code, out, err = here("demo", "--folder", "2026", "--store", bench.store, "--samples", 1024)
+    code, out, err = here("demo", "--store", bench.store, "--samples", 1024)
     assert code == 0, err
     assert "Traceback" not in out + err
     records = bench.records()
@@ -192,12 +196,12 @@ def test_the_demo(bench: Bench, here: Here, monkeypatch: pytest.MonkeyPatch, rep
     assert len({record["dataset"]["dataset_id"] for record in records}) == 1
     assert "What holds a small ResNet-50 back" in out and "AU" in out and str(bench.store) in out
     assert "ETA" in err and f"[{total}/{total}]" in err
-    again, out, err = here("demo", "--folder", "2026", "--store", bench.store)
+    again, out, err = here("demo", "--store", bench.store)
     assert again == 0 and "nothing left to do" in err and "What holds a small ResNet-50 back" in out
     code, out, _ = here("report", "--store", bench.store, "--format", "json")
     assert code == 0 and len(json.loads(out)) == total
     shipped = Path(benchsuite.__file__).parent / "sweeps" / "demo.yaml"
-    root = f"data.root={bench.folder / '2026'}"
+    root = f"data.root={bench.folder / 'benchsuite-demo'}"
     code, out, err = here("sweep", shipped, "--store", bench.store, "-o", root, "--dry-run")
     assert code == 0 and "18 trials" in out + err, out + err
 

@@ -59,7 +59,7 @@ def contexts(spec: TrialSpec, dataset: Path | None, me: RankIdentity, keep: list
 @pytest.mark.parametrize("loader", ["torch", "threads"])
 def test_each_rank_has_a_context_on_its_own_device_alone(dataset_root: Path, tmp_path: Path, loader: str) -> None:
     number = devices(2)
-    data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2, "loader": loader, "reader": "tuned"}
+    data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2, "loader": loader}
     point = plan_trial(spec_of("resnet50", parallelism="ddp", world_size=number, data=data))
     with LocalLauncher(f"{contexts.__module__}:contexts") as launcher:
         outcome = launcher.run(point.spec, point.dataset, tmp_path, lambda _progress: None)

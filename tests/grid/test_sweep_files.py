@@ -31,11 +31,6 @@ def bomb() -> str:
     return "\n".join(lines) + "\n"
 
 
-def merge_bomb() -> str:
-    lines = ["a0: &a0 {x: 1}"] + [f"a{at}: &a{at} {{<<: [{', '.join([f'*a{at - 1}'] * 10)}]}}" for at in range(1, 9)]
-    return "\n".join(lines) + "\n"
-
-
 def big_grid(length: int) -> str:
     axes = ("batch_size", "measure.seed", "measure.steps", "measure.warmup_steps", "data.num_workers")
     return BASE + "grid:\n" + "".join(f"  {key}: {[*range(2, length + 2)]}\n" for key in axes)
@@ -43,37 +38,18 @@ def big_grid(length: int) -> str:
 
 REFUSED: dict[str, tuple[str | bytes, list[str]]] = {
     "lists 60,000 deep": ("[" * 60_000, ["16 levels"]),
-    "closed lists 60,000 deep": (f"base: {'[' * 60_000}{']' * 60_000}", ["16 levels"]),
-    "flow maps 60,000 deep": ("base: " + "{a: " * 60_000, ["16 levels"]),
     "blocks 1,000 deep": ("".join(f"{' ' * at}a:\n" for at in range(1_000)), ["16 levels"]),
-    "dashes 20,000 deep": ("- " * 20_000 + "1", ["16 levels"]),
-    "a dotted key 20,000 deep": (BASE + f"grid: {{? {'a.' * 20_000}b : [1]}}", ["16 levels"]),
     "an anchor in itself": ("base: &a [*a]", ["anchor 'a'", "itself"]),
-    "an anchor in its own value": ("base: &a {b: {c: *a}}", ["anchor 'a'", "itself"]),
-    "an anchor merged into itself": ("base: &a {<<: *a}", ["anchor 'a'", "itself"]),
     "a billion laughs": (bomb() + BASE, ["20,000 values"]),
-    "a billion merges": (merge_bomb() + BASE, ["20,000 values"]),
     "a number of 5,000 digits": (f"{MEASURE} {{seed: {'9' * 5_000}}}}}", ["5000 digits", "100"]),
-    "a hexadecimal number of 500,000 digits": (f"{MEASURE} {{seed: 0x{'f' * 500_000}}}}}", ["digits"]),
-    "a number of 90 digits": (f"{MEASURE} {{seed: {'9' * 90}}}}}", ["measure.seed 999", "less than or equal to"]),
     "a seed that overflows": (f"{MEASURE} {{seed: {2**63}}}}}", ["measure.seed", "less than or equal to"]),
-    "a billion repeats": (f"{MEASURE} {{repeats: 1000000000}}}}", ["measure.repeats 1000000000", "less than or equal"]),
     "a billion ranks": (BASE + "grid: {world_size: [1000000000]}", ["world_size 1000000000", "less than or equal to"]),
-    "a million times a million ranks": (
-        BASE.replace("batch_size", "parallelism: {dp: 100000, tp: 100000}, batch_size"),
-        ["10000000000 ranks"],
-    ),
-    "a billion nodes": (BASE.replace("batch_size", "nodes: 1000000000, batch_size"), ["nodes 1000000000"]),
-    "a huge batch": (BASE.replace("batch_size: 4", f"batch_size: {10**15}"), ["batch_size 1000000000000000"]),
     "base 60": (BASE.replace("batch_size: 4", "batch_size: 1:30"), ["batch_size '1:30'"]),
-    "base 60 with a fraction": (f"{MEASURE} {{timeout_s: 1:30.5}}}}", ["measure.timeout_s '1:30.5'"]),
-    "base 8": (BASE.replace("batch_size: 4", "batch_size: 010"), ["batch_size '010'"]),
     "a date": (BASE.replace("batch_size: 4", "batch_size: 2026-01-01"), ["batch_size '2026-01-01'"]),
     "a word that YAML reads as true": (
         BASE.replace("synthetic", "synthetic, staging: off"),
         ["data.staging False", "put it in quotes"],
     ),
-    "a name that YAML reads as true": (f"name: on\n{BASE}", ["name True", "put it in quotes"]),
     "too large a grid": (big_grid(40), ["102,400,000 points", "100,000"]),
     "too many trials": (
         BASE + f"grid: {{measure.seed: {[*range(1000)]}, measure.repeats: [10000]}}",
@@ -82,30 +58,19 @@ REFUSED: dict[str, tuple[str | bytes, list[str]]] = {
     "a file of 2 MiB": (BASE + "# words\n" * (1 << 18), ["1 MiB"]),
     "a file of values": (BASE + "exclude:\n" + "- {world_size: 3}\n" * 8_000, ["20,000 values"]),
     "no text": (b"\x89PNG\r\n\x1a\n\x00\x00", ["not UTF-8 text"]),
-    "another encoding": (BASE.encode("utf-16"), ["not UTF-8 text"]),
     "NUL bytes": (f"{BASE}question: a\0b", ["#x0000"]),
-    "a tab": ("base:\n\tworkload: resnet50\n", ["not YAML", "'\\t'"]),
     "nothing": ("", ["is empty"]),
-    "a comment": ("# later\n", ["is empty"]),
     "a list": ("- 1\n- 2\n", ["list"]),
-    "a scalar": ("words\n", ["str"]),
     "two documents": (f"{BASE}---\n{BASE}", ["not YAML", "single document"]),
     "a tag": ("base: !!python/object:os.system {}", ["not YAML", "tag"]),
-    "a number by a tag": ("base: !!int x", ["not YAML", "tag"]),
-    "a date by a tag": ("base: !!timestamp x", ["not YAML", "tag"]),
     "a list as a key": ("base: {? [1] : 2}", ["not YAML", "a key"]),
     "a key twice": ("base: {a: 1, b: 2, a: 3}", ["key 'a' stands twice"]),
     "a key nested and with dots": (
         f"{MEASURE} {{steps: 3}}, measure.steps: 5}}",
         ["key 'measure.steps' is given twice, nested and with dots"],
     ),
-    "a word and its degrees": (
-        BASE.replace("batch_size", "parallelism: ddp, parallelism.tp: 2, batch_size"),
-        ["key 'parallelism' is given twice"],
-    ),
     "no anchor of that name": ("base: {<<: *none}", ["anchor 'none' is not there"]),
     "an anchor's name of 900 kB": (f"base: *{'x' * 900_000}", ["anchor 'xxx", "x... is not there"]),
-    "a merge of no mapping": ("base: {<<: 3}", ["not YAML", "mapping"]),
 }
 
 
@@ -167,10 +132,9 @@ def a_link_to(target: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (a_folder, "Is a directory"),
-        (os.mkfifo, "a pipe, not a file"),
-        (a_link_to("/dev/zero"), "a device, not a file"),
-        (a_link_to("/dev/null"), "a device, not a file"),
+        (a_folder, "a folder, not a regular file"),
+        (os.mkfifo, "a pipe, not a regular file"),
+        (a_link_to("/dev/zero"), "a socket or device, not a regular file"),
         (a_link_to("nowhere.yaml"), "No such file"),
     ],
 )
@@ -184,12 +148,8 @@ def test_what_is_no_file(tmp_path: Path, verb: str, make: Callable[[Path], None]
     ("text", "words"),
     [
         (f"grid={'[' * 5_000}", "16 levels"),
-        ("measure.steps=&a [*a]", "itself"),
-        (f"measure.seed={'9' * 5_000}", "5000 digits"),
         (f"{'a.' * 5_000}b=1", "16 levels"),
         ("batch_size=1:30", "batch_size '1:30'"),
-        ("measure.steps={a: 1, a: 2}", "stands twice"),
-        ("measure.steps=!!binary x", "tag"),
         ("=3", "unknown key ''"),
     ],
 )

@@ -159,9 +159,8 @@ class TestLeftProcesses:
 
     def test_a_launcher_below_another_process_is_none(self, below: Callable[..., list[int]]) -> None:
         code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-        zygote = (
-            f"subprocess.Popen([sys.executable, '-c', {code!r}, 'benchsuite.launch.zygote'], stdout=subprocess.PIPE)"
-        )
+        command = f"[sys.executable, '-c', {code!r}, 'benchsuite.launch.zygote']"
+        zygote = f"subprocess.Popen({command}, stdout=subprocess.PIPE)"
         # the zygote says its number itself: until it runs, its command line may still be empty
         agent = f"\nprint(int({zygote}.stdout.readline()), flush=True)"
         before = Table.now()

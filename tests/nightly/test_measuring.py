@@ -342,6 +342,14 @@ class TestData:
         assert {(key.suite, key.reader) for key in found} == {("mine__bert__ddp", "stock")}
 
 
+def test_more_options_of_the_sweeps_are_passed_on(nightly: Callable[..., Nightly], monkeypatch: pytest.MonkeyPatch):
+    commands: list[list[str]] = []
+    monkeypatch.setattr(measuring, "prepare", lambda *_: None)
+    monkeypatch.setattr(measuring, "run_verb", lambda words, folder: commands.append(words) or 0)
+    assert measuring.run_sweeps(nightly("sequences"), "2026-11-01", ["--until", "06:30"]) == [0]
+    assert commands[0][:1] == ["sweep"] and commands[0][-2:] == ["--until", "06:30"]
+
+
 SHIPPED = [(name, stored, n) for name in ("resnet50", "bert") for stored in ("files", "webdataset") for n in (1, 2)]
 
 

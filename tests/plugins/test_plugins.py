@@ -11,7 +11,7 @@ import yaml
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.storage import STOCK, STOCK_GROUP, load
+from benchsuite.storage import stock_reader
 from benchsuite.storage.stock.reader import Stock
 from tests.helpers.launchers import LauncherConformance
 from tests.plugins.conftest import FOLDERS
@@ -28,7 +28,7 @@ class TestZip(FormatConformance):
 
 def test_its_stock_reader_gives_what_was_stored(made: Made) -> None:
     dataset = made("zip", "image", {})
-    stock: Stock = load(STOCK, "zip", STOCK_GROUP)
+    stock: Stock = stock_reader("zip")
     assert stock.by_row is not None
     opened = stock.by_row(dataset)
     check_stock_fields({dataset.key(row): opened[row] for row in range(26)}, "image", 26)

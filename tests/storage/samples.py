@@ -13,7 +13,7 @@ import pytest
 import simplejpeg
 from PIL import Image
 
-from benchsuite.storage import FORMATS, STOCK_NEEDS, load
+from benchsuite.storage import FORMATS, format_of, load
 from benchsuite.storage.create.convert import Wanted, _store, in_order
 from benchsuite.storage.create.volumes import volume_sample
 from benchsuite.storage.dataset.manifest import Dataset, Sample, content_digest, open_dataset
@@ -38,13 +38,21 @@ SHARDED = ("webdataset", "tfrecord", "parquet", "mds")
 IMAGE_FORMATS = sorted(name for name in FORMATS if "image" in load(FORMATS, name).kinds)
 STORED = [(name, kind) for name in sorted(FORMATS) for kind in sorted(load(FORMATS, name).kinds)]
 """Every format with every kind that it stores."""
-READABLE = [each for each in STORED if each[0] not in STOCK_NEEDS or find_spec(STOCK_NEEDS[each[0]])]
+
+
+def library_of(name: str) -> str | None:
+    """The module that a format's own reader needs, where it may be missing."""
+    stock = format_of(name).stock
+    return stock.module if stock else None
+
+
+READABLE = [(name, kind) for name, kind in STORED if not (needed := library_of(name)) or find_spec(needed)]
 """Those whose own library is installed here."""
 
 
 def skip_without_library(name: str) -> None:
     """Skip a test that reads a format with its own library where that is not installed."""
-    needed = STOCK_NEEDS.get(name)
+    needed = library_of(name)
     if needed and find_spec(needed) is None:
         pytest.skip(f"format {name}: {needed} is not installed")
 

@@ -63,7 +63,7 @@ def trial(launcher: Launcher, data: Path, ranks: int = 1, **settings: Any) -> Tr
         "parallelism": "ddp" if ranks > 1 else "none",
         "world_size": ranks,
         "batch_size": 4,
-        "data": {"root": str(data), "num_workers": 1, "prefetch_factor": 1, **settings},
+        "data": {"root": str(data), "loader": "threads", "num_workers": 1, "prefetch_factor": 1, **settings},
         "measure": {"steps": 16, "warmup_steps": 1, "ceilings": False, "timeout_s": 120},
     }
     record, _ = launched(plan_trial(spec), launcher)
@@ -112,8 +112,9 @@ def test_direct_reads_leave_nothing_behind(launcher: Launcher, data: Path, name:
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
-        ({"format": "files", "loader": "dali"}, "dali reads through the page cache"),
-        ({"format": "webdataset"}, "no dataset there|read by mapping or streaming"),
+        ({"format": "files", "loader": "dali"}, "reader stock reads through the page cache"),
+        ({"format": "files"}, "reader stock reads through the page cache, .*; set data.loader: threads"),
+        ({"format": "webdataset", "loader": "threads"}, "no dataset there|read by mapping or streaming"),
     ],
 )
 def test_what_cannot_be_read_directly_is_refused(data: Path, settings: dict[str, Any], reason: str) -> None:

@@ -161,12 +161,12 @@ class TestTraces:
     def test_two_ranks_make_one_profile_and_one_timeline(
         self, run_cli: Cli, trial: Callable[..., Path], tmp_path: Path
     ) -> None:
-        path = trial(data={"format": "files", "reader": "tuned"}, parallelism="ddp", world_size=2)
+        path = trial(data={"format": "files"}, parallelism="ddp", world_size=2)
         record = record_of(run_cli, path, "--profile", "io", "--timeline", tmp_path / "out.json")
         profile = record["io_profile"]
         assert (profile["ranks"], profile["workers"]) == (2, 2)
         opens = profile["operations"]["open"]["count"]
-        assert profile["operations"]["read"]["count"] == opens == profile["files"]["opens"] > 0
+        assert profile["operations"]["read"]["count"] >= opens == profile["files"]["opens"] > 0
         made = json.loads((tmp_path / "out.json").read_text())
         slices = [event for event in made["traceEvents"] if event["ph"] == "X"]
         assert {event["pid"] for event in slices} == {0, 1}

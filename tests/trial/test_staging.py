@@ -109,21 +109,18 @@ class TestTwoRanks:
         assert len({record.point_id for record in forked.values()}) == 3
 
 
-FILLED = [("threads", "files"), ("threads", "hdf5"), ("threads", "mds"), ("dali", "files")]
+FILLED = ["files", "hdf5", "mds"]
 """A file for each sample, one for all, shards; those above are lazily read tar files."""
-MORE = [("threads", form) for form in ("webdataset", "lmdb", "parquet", "tfrecord")]
-MORE += [("dali", form) for form in ("webdataset", "tfrecord")]
+MORE = ["webdataset", "lmdb", "parquet", "tfrecord"]
 
 
-@pytest.mark.parametrize(("loader", "form"), [*FILLED, *(pytest.param(*each, marks=pytest.mark.full) for each in MORE)])
-def test_other_loaders_read_a_copy_that_is_filled_meanwhile(
-    dataset_root: Path, tmp_path: Path, loader: str, form: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("form", [*FILLED, *(pytest.param(name, marks=pytest.mark.full) for name in MORE)])
+def test_threads_read_a_copy_that_is_filled_meanwhile(
+    dataset_root: Path, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if loader == "dali":
-        pytest.importorskip("nvidia.dali")
     # Steps that an AU above 1 adds would train longer: by how fast the blocks happened to be.
     monkeypatch.setattr("benchsuite.trial.rank.extra_pairs", lambda spec, num_samples: 0)
-    asked = {"format": form, "loader": loader, "reader": "tuned"}
+    asked = {"format": form, "loader": "threads"}
     bare = benchsuite.run(spec(dataset_root, None, "none", data=asked))
     found = benchsuite.run(spec(dataset_root, tmp_path, "lazy", data=asked))
     assert (bare.status, found.status) == ("ok", "ok"), (bare.reason, found.reason)

@@ -14,7 +14,7 @@ from benchsuite.host.machine import Machine
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import in_processes, launched
-from benchsuite.storage import FORMATS, STOCK, STOCK_NEEDS, load
+from benchsuite.storage import FORMATS, format_of, stock_reader
 from benchsuite.storage.dataset.manifest import file_digest
 from tests.storage.samples import IMAGE_FORMATS
 
@@ -47,12 +47,13 @@ def run() -> Iterator[Run]:
     "form", [pytest.param(form, marks=() if form in TRIED else pytest.mark.full) for form in IMAGE_FORMATS]
 )
 def test_a_trial_trains_on_what_the_library_reads_and_names_it(run: Run, dataset_root: Path, form: str) -> None:
-    module = STOCK_NEEDS.get(form)
+    stock = format_of(form).stock
+    module = stock and stock.module
     if module is not None and find_spec(module) is None:
         pytest.skip(f"{module} is not installed")
     record = run(spec(dataset_root, format=form, reader="stock"))
     assert record.status == "ok", record.reason
-    assert record.env["reader"] == load(STOCK, form).implementation("image")
+    assert record.env["reader"] == stock_reader(form).implementation("image")
     assert record.spec["data"]["reader"] == "stock"
     figures = record.figures
     assert figures.au and figures.samples_per_s and figures.read_s_per_sample is not None
@@ -158,14 +159,22 @@ def test_a_name_that_is_not_in_the_file_is_told_before_anything_runs(
         plan_trial(asked)
 
 
-def test_the_default_is_stock_and_tuned_where_only_that_can_read(dataset_root: Path) -> None:
+def test_the_default_is_the_loaders(dataset_root: Path) -> None:
     def reader(**data: Any) -> str | None:
         device = data.pop("device", "cpu")
         return plan_trial({**spec(dataset_root, **data), "device": device}).spec.data.reader
 
-    assert (reader(), reader(loader="threads"), reader(device="emulated:5ms")) == ("stock", "tuned", "tuned")
+    assert (reader(), reader(loader="threads")) == ("stock", "tuned")
+    assert (reader(device="emulated:5ms"), reader(loader="threads", device="emulated:5ms")) == ("stock", "tuned")
     assert reader(source="memory") is None
     assert reader(loader="threads", reader="tuned") == "tuned"
+
+
+@pytest.mark.parametrize("loader", ["torch", "dali"])
+def test_our_own_reading_under_another_loader_is_one_line(dataset_root: Path, loader: str) -> None:
+    said = f"this trial cannot run: reader tuned goes with loader threads, not with {loader}; set data.loader: threads"
+    with pytest.raises(UserError, match=said):
+        plan_trial(spec(dataset_root, loader=loader, reader="tuned"))
 
 
 def test_an_unknown_reader_is_one_line_with_the_nearest() -> None:

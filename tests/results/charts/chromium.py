@@ -83,10 +83,15 @@ class Tab:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
 
+def browser_command() -> str | None:
+    """The installed browser; None where there is none."""
+    return next(filter(None, map(shutil.which, NAMES)), None)
+
+
 def command() -> str:
     """The installed browser; skips where there is none, or no client for its protocol."""
     pytest.importorskip("websocket", reason="the client of DevTools (websocket-client) is not installed")
-    found = next(filter(None, map(shutil.which, NAMES)), None)
+    found = browser_command()
     if found is None:
         pytest.skip(f"no browser: none of {', '.join(NAMES)} is installed")
     return found

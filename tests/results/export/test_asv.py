@@ -124,6 +124,17 @@ class TestExport:
         axes = (("files",), ("tuned",), ("torch",), ("fp32",), ("-",), (1,), (1,), (OTHER,))
         assert exported_axes(listed.parent) == {SUITE: axes}
 
+    def test_a_changed_unit_is_described_anew(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
+        """What an earlier version listed keeps its parameters, and nothing else of what is written here."""
+        listed = config.parent / ".asv/results/benchmarks.json"
+        export(stored(tmp_path, trial(0, 100.0, **at(commits[0]))), config)
+        name, told = f"sweeps.{SUITE}.track_peak_memory", json.loads(listed.read_text())
+        params = [["'files'", "'hdf5'"], *told[name]["params"][1:]]
+        older = told[name] | {"unit": "GB", "version": "1", "code": "as it was", "params": params}
+        listed.write_text(json.dumps(told | {name: older}))
+        export(ResultsStore(tmp_path / "store"), config)
+        assert json.loads(listed.read_text())[name] == told[name] | {"params": params}
+
     def test_again_changes_nothing(self, tmp_path: Path, config: Path, commits: tuple[str, str]):
         store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), trial(1, None, 2, **at(commits[0])))
         export(store, config)
@@ -186,7 +197,7 @@ class TestExport:
         assert len(found.written[0].points) == 1
         assert found.left_out == [
             f"left out 1 trial: commit {commits[0][:12]}-dirty: a changed work tree, so not the commit's own numbers; "
-            "--dirty exports them beside those",
+            "--commit names one that they stand beside",
             "left out 1 trial: no commit is known; --commit names one",
             "left out 1 trial: commit 0123456789ab is not in the repository",
         ]
@@ -200,10 +211,10 @@ class TestExport:
     def test_a_changed_work_tree_does_not_pass_for_its_commit(
         self, tmp_path: Path, config: Path, commits: tuple[str, str]
     ):
-        """Both of one point: the clean one gave 100 samples/s, that with changes 50."""
+        """Both of one point: the clean one gave 100 samples/s, that with changes 50, exported for the same commit."""
         changed = trial(1, 50.0, env={"commit": f"{commits[0][:12]}-dirty"})
         store = stored(tmp_path, trial(0, 100.0, **at(commits[0])), changed)
-        clean, apart = export(store, config, dirty=True).written
+        clean, apart = export(store, config, commit=commits[0]).written
         assert (clean.commit, apart.commit) == (commits[0], commits[0])
         assert (clean.is_changed, apart.is_changed) == (False, True)
         assert (values(clean.path), values(apart.path)) == ({("files", "1"): 0.01}, {("files", "1"): 0.02})
@@ -216,10 +227,9 @@ class TestExport:
         self, tmp_path: Path, config: Path, commits: tuple[str, str]
     ):
         changed = trial(1, 50.0, env={"commit": f"{commits[0][:12]}-dirty"})
-        for options in ({"commit": "HEAD"}, {"commit": "HEAD", "dirty": True}):
-            found = export(stored(tmp_path, changed), config, **options)
-            assert [(new.commit, new.is_changed) for new in found.written] == [(commits[1], True)]
-            assert found.left_out == []
+        found = export(stored(tmp_path, changed), config, commit="HEAD")
+        assert [(new.commit, new.is_changed) for new in found.written] == [(commits[1], True)]
+        assert found.left_out == []
 
 
 class TestMistakes:
@@ -254,9 +264,16 @@ class TestMistakes:
         with pytest.raises(StoreError, match=r"nothing to export; left out 1 trial: no commit is known"):
             export(stored(tmp_path, trial(0, 100.0)), config)
 
-    def test_from_the_command_line(self, tmp_path: Path, config: Path, run_cli: Callable[..., tuple[int, str, str]]):
+    def test_from_the_command_line(
+        self,
+        tmp_path: Path,
+        config: Path,
+        run_cli: Callable[..., tuple[int, str, str]],
+        monkeypatch: pytest.MonkeyPatch,
+    ):
         store = stored(tmp_path / "other", trial(0, 100.0))
-        asked = ("results", "export", "asv", "--store", store.path, "--config", config)
+        monkeypatch.chdir(config.parent)
+        asked = ("results", "export", "asv", "--store", store.path)
         code, out, err = run_cli(*asked)
         assert (code, out) == (2, "")
         assert err.startswith("error: store ") and err.count("\n") == 1

@@ -40,6 +40,14 @@ def test_what_a_library_holds_back_is_told_beside_what_storage_does() -> None:
     ]
 
 
+def test_our_own_reader_has_a_loader_of_its_own() -> None:
+    by_library = point("files", "stock", 100.0, **{"spec.data.loader": "torch"})
+    ours = point("files", "tuned", 200.0, **{"spec.data.loader": "threads"})
+    assert lines([by_library, ours])[0].startswith("files 2 workers, in training: stock 100, tuned 200 samples/s")
+    before = point("files", "tuned", 150.0, **{"spec.data.loader": "torch"})
+    assert lines([by_library, before, ours])[0].startswith("files 2 workers, in training: stock 100, tuned 150")
+
+
 def test_loaders_alone_are_compared_where_both_are_known() -> None:
     alone = [point("files", reader, 100.0, loader_only_samples_per_s=rate) for reader, rate in STOCK_AND_TUNED]
     assert lines(alone)[0].startswith("files 2 workers, the loader alone: stock 200, tuned 500 samples/s: tuned gives")

@@ -99,7 +99,7 @@ def trial(root: ObjectPath, run_cli: Cli, tmp_path: Path) -> dict[str, Any]:
         "variant": "tiny",
         "batch_size": BATCH,
         "device": "emulated:5ms",
-        "data": {"root": str(root), "num_workers": 1, "prefetch_factor": 1},
+        "data": {"root": str(root), "loader": "threads", "num_workers": 1, "prefetch_factor": 1},
         "measure": {"steps": STEPS, "warmup_steps": 1, "timeout_s": 120, "repeats": 1, "profile": "io"},
     }
     file = written(tmp_path, "sweep.yaml", {"name": "bucket", "base": base, "grid": {}})

@@ -130,7 +130,7 @@ def test_tasks_of_a_job_side_by_side(tmp_path: Path):
     ("shard", "line"),
     [
         ("3/2", "--shard '3/2': allowed: I/N with 1 <= I <= N, such as 1/4, or auto"),
-        ("auto", "--shard auto: this process is no task of srun, mpiexec or torchrun; give I/N, such as 1/4"),
+        ("auto", "--shard auto: this process is no task of torchrun, srun, mpiexec; give I/N, such as 1/4"),
     ],
 )
 def test_refused(run_cli: Run, tmp_path: Path, shard: str, line: str):

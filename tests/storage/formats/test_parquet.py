@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchsuite.storage import STOCK, load
+from benchsuite.storage import stock_reader
 from benchsuite.storage.create.convert import in_order
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare
 from benchsuite.storage.dataset.verify import verify_dataset
@@ -98,7 +98,7 @@ class TestUnpacking:
 
     def test_the_stock_reader_tells_it_too(self, dataset: Dataset) -> None:
         told: list[float] = []
-        found = load(STOCK, "parquet").stream(dataset, ReaderShare(unpacked=told.append))
+        found = stock_reader("parquet").stream(dataset, ReaderShare(unpacked=told.append))
         assert len(list(found)) == 400
         assert len(told) == len(dataset.data_files()) and min(told) > 0
 

@@ -9,17 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
 
-from benchsuite.storage.create.convert import in_order
-from benchsuite.storage.create.volumes import volume_sample
-from benchsuite.storage.dataset.kinds import VOLUME, decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset
-from benchsuite.storage.dataset.sample import Sample, fresh
-from tests.storage.conftest import Made
-from tests.storage.loaders.conformance import SEED, LoaderConformance
-from tests.storage.loaders.memory import MemoryConformance
-from tests.storage.samples import PARAMS, jpeg, store
+from benchsuite.storage.dataset.sample import Sample
+from tests.storage.samples import jpeg, store
 
 if find_spec("nvidia") is None or find_spec("nvidia.dali") is None:
     pytest.skip("nvidia.dali is not installed", allow_module_level=True)
@@ -94,34 +87,6 @@ def queue_batches(workers: int, prefetch: int) -> int:
     return prefetch if workers else 0
 
 
-class TestDali(MemoryConformance):
-    name = "dali"
-    loaders, reader = LoaderConformance.loaders, LoaderConformance.reader
-    test_batches_in_memory_are_no_more_than_queued_and_two = None
-    """DALI allocates each batch anew: `test_images_in_memory...` and `test_volumes_in_memory...` weigh them instead."""
-
-    def queue_batches_and_readers(self, workers: int, prefetch: int) -> tuple[int, int]:
-        """A rank is one reader, whatever its number of threads."""
-        return queue_batches(workers, prefetch), 1
-
-    def warm_up(self, dataset: Dataset) -> None:
-        with self.one_loader(dataset, 2, 2) as (loader,):
-            for _ in range(20):
-                next(loader)
-
-    def test_rows_of_a_batch_are_of_the_samples_it_names(self, made: Made) -> None:
-        """Also when the same memory is filled for the tenth time."""
-        dataset = made("files", "volume")
-        samples = list(in_order(dataset))
-        with self.one_loader(dataset, 2, 1) as (loader,):
-            for _ in range(40):
-                batch, rows, epochs = next(loader)
-                for at, (row, epoch) in enumerate(zip(rows, epochs, strict=True)):
-                    rng = sample_rng(SEED, epoch, samples[row].key)
-                    wanted = decode_one(VOLUME, samples[row], PARAMS["volume"], rng)
-                    assert all(torch.equal(batch[name][at].cpu(), tensor) for name, tensor in wanted.items())
-
-
 def test_images_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: Path) -> None:
     """Beside each one queued or asked for: the same as it is decoded, windows and resized images, a byte a number."""
     height, width, side, batch_size = 240, 320, 224, 64
@@ -132,18 +97,4 @@ def test_images_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: 
     for (workers, prefetch), found in zip(JOBS, most_bytes(dataset, {"image_size": side}, batch_size), strict=True):
         queued = queue_batches(workers, prefetch)
         bound = (queued + 2 + SPARE_BATCHES) * batch_bytes + max(1, queued) * decoded_bytes + SLACK_BYTES
-        assert batch_bytes < found < bound
-
-
-@pytest.mark.full
-def test_volumes_in_memory_are_no_more_than_the_batches_queued_and_two(tmp_path: Path) -> None:
-    """Beside each one queued or asked for, and one more: the same as it is fed; and the volume that is read."""
-    side, batch_size, volume_bytes = 64, 16, 4_000_000
-    params = {"patch_size": side, "mean_bytes": volume_bytes, "stdev_bytes": 1}
-    samples = [volume_sample(number, fresh, 0, params) for number in range(4)]
-    dataset = store(samples, "volume", tmp_path / "set", "files")
-    batch_bytes = batch_size * side**3 * 5
-    for (workers, prefetch), found in zip(JOBS, most_bytes(dataset, params, batch_size), strict=True):
-        queued = queue_batches(workers, prefetch)
-        bound = (queued + 2 + SPARE_BATCHES + max(1, queued) + 1) * batch_bytes + 1.125 * volume_bytes + SLACK_BYTES
         assert batch_bytes < found < bound

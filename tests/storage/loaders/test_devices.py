@@ -29,7 +29,6 @@ class Calls:
     devices: list[int | None] = field(default_factory=list)
     blocking: list[bool] = field(default_factory=list)
     waited: int = 0
-    page_locked: int = 0
 
 
 @pytest.fixture
@@ -50,18 +49,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         def query(self) -> bool:
             return True
 
-    def lock(*_: Any) -> int:
-        seen.page_locked += 1
-        return 0
-
-    runtime = SimpleNamespace(cudaHostRegister=lock, cudaHostUnregister=lambda *_: 0)
     for name, value in {
         "is_available": lambda: True,
         "current_device": lambda: 0,
         "device_count": lambda: len(RANKS),
         "current_stream": lambda device: device,
         "set_device": seen.devices.append,
-        "cudart": lambda: runtime,
         "Event": Event,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
@@ -76,7 +69,7 @@ def made(dataset_root: Path, request: pytest.FixtureRequest) -> Iterator[Made]:
     built: list[Any] = []
 
     def make(rank: int, device: str) -> Any:
-        spec = DataSpec(num_workers=1, prefetch_factor=2, pin_memory=request.param == "torch")
+        spec = DataSpec(num_workers=1, prefetch_factor=2, pin_memory=False)
         trial = {"workload": "resnet50", "batch_size": 4, "device": device, "parallelism": "ddp", "world_size": 4}
         me = RankIdentity(rank, 4, rank, dataset_root, 0.0)
         index = device_of(TrialSpec.model_validate(trial), me).index
@@ -90,7 +83,7 @@ def made(dataset_root: Path, request: pytest.FixtureRequest) -> Iterator[Made]:
         loader.close()
 
 
-@pytest.mark.parametrize("made", ["torch", "threads"], indirect=True)
+@pytest.mark.parametrize("made", ["threads"], indirect=True)
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_loader_touches_its_ranks_device_or_none(calls: Calls, made: Made, device: str) -> None:
     for rank, expected in zip(RANKS, DEVICES[device], strict=True):
@@ -102,12 +95,6 @@ def test_a_loader_touches_its_ranks_device_or_none(calls: Calls, made: Made, dev
         assert {*calls.devices} == ({expected} if expected is not None else set())
     assert all(calls.blocking), "waiting for an event must not take a core"
     assert bool(calls.waited) == (device == "cuda")
-
-
-@pytest.mark.parametrize("made", ["torch"], indirect=True)
-def test_memory_is_page_locked_for_a_device_alone(calls: Calls, made: Made) -> None:
-    assert made(0, "cpu").page_locked is None and not calls.page_locked
-    assert made(0, "cuda").page_locked is True and calls.page_locked == 1
 
 
 @pytest.mark.skipif("dali" in missing_loaders(), reason="nvidia.dali is not installed")

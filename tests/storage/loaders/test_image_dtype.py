@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from benchsuite.storage import KINDS, load, loader_of, missing_loaders, reader_problem
+from benchsuite.storage import KINDS, LOADERS, load, loader_of, missing_loaders, reader_problem
 from benchsuite.storage.dataset.kinds import normalised_images, travelling
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import Delivered
@@ -11,11 +11,9 @@ from benchsuite.storage.loaders.reader import LoaderInput
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS
 
-READERS = [("torch", "tuned"), ("torch", "stock"), ("threads", "tuned"), ("dali", "tuned"), ("dali", "stock")]
 
-
-def batches(made: Made, loader: str, reader: str, image_dtype: str) -> list[Delivered]:
-    asked = DataSpec(loader=loader, reader=reader, image_dtype=image_dtype, num_workers=1, pin_memory=False)
+def batches(made: Made, loader: str, image_dtype: str) -> list[Delivered]:
+    asked = DataSpec(loader=loader, image_dtype=image_dtype, num_workers=1, pin_memory=False)
     kind = travelling(load(KINDS, "image"), asked.image_dtype)
     reading = LoaderInput(made("files", "image", None, 26), asked, kind, PARAMS["image"], 4, 0, 1, 5)
     built = loader_of(asked)(reading)
@@ -29,11 +27,11 @@ def batches(made: Made, loader: str, reader: str, image_dtype: str) -> list[Deli
         built.close()
 
 
-@pytest.mark.parametrize(("loader", "reader"), READERS)
-def test_a_device_normalises_them_to_what_loaders_do(made: Made, loader: str, reader: str) -> None:
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_device_normalises_them_to_what_loaders_do(made: Made, loader: str) -> None:
     if loader in missing_loaders():
         pytest.skip(missing_loaders()[loader])
-    small, large = (batches(made, loader, reader, dtype) for dtype in ("uint8", "float32"))
+    small, large = (batches(made, loader, dtype) for dtype in ("uint8", "float32"))
     for bytewise, wanted in zip(small, large, strict=True):
         assert bytewise.rows == wanted.rows
         assert bytewise.batch["image"].dtype == torch.uint8
@@ -44,7 +42,7 @@ def test_a_device_normalises_them_to_what_loaders_do(made: Made, loader: str, re
 
 
 def test_what_is_normalised_already_stays(made: Made) -> None:
-    (first, *_) = batches(made, "torch", "tuned", "float32")
+    (first, *_) = batches(made, "threads", "float32")
     assert torch.equal(normalised_images(first.batch)["image"], first.batch["image"])
 
 
@@ -52,5 +50,5 @@ def test_other_kinds_travel_as_they_are(made: Made) -> None:
     volume = load(KINDS, "volume")
     assert travelling(volume, "uint8") is volume
     manifest = made("files", "volume", None, 26).manifest
-    told = reader_problem(DataSpec(image_dtype="uint8", reader="tuned"), manifest)
+    told = reader_problem(DataSpec(image_dtype="uint8"), manifest)
     assert told == "image_dtype uint8 is for images, the dataset holds volume samples"

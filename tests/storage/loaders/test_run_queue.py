@@ -17,8 +17,8 @@ from benchsuite.storage.loaders.reader import (
     LoaderInput,
     Reader,
     RunQueue,
+    Slot,
     counted,
-    private_slots,
 )
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS
@@ -106,7 +106,7 @@ def test_a_readers_seconds_are_without_its_waits_for_a_core(kernel: Kernel, made
     kind = SimpleNamespace(name="image", tensors=image.tensors, decode=decode)
     reading = LoaderInput(dataset, spec, kind, PARAMS["image"], 2, 0, 1, 0)  # type: ignore[arg-type]
     counters = np.zeros((1, NUM_COUNTERS))
-    (slot, *_rest) = private_slots(reading, pin_memory=False)
+    slot = Slot.empty(reading)
     reader = Reader(reading, 0, counters[0])
     stream = reader._samples
 

@@ -8,6 +8,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from PIL import Image
 from torch import Tensor
 
 from benchsuite import storage
-from benchsuite.storage import FORMATS, STOCK, STOCK_GROUP, load, names, reader_problem
+from benchsuite.storage import FORMATS, format_of, load, reader_problem, stock_reader
 from benchsuite.storage.dataset.kinds import random_crop, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
-from benchsuite.storage.loaders.stock import StockLoader
+from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.storage.stock.reader import Stock
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import COUNT, SEED, LoaderConformance, expected, in_turn
@@ -55,9 +56,9 @@ class TestStock(LoaderConformance):
         start = content.index(bytes(victim.fields["image"]))
         path.write_bytes(content[:start] + b"no image" * 12 + content[start + 96 :])
         told = self.failing(dataset, workers)
-        streams = load(STOCK, form).stream is not None
+        streams = stock_reader(form).stream is not None
         assert (str(dataset.folder) if streams else f"{path}: sample {victim.key!r}: ") in told
-        assert load(STOCK, form).library in told or form == "webdataset"
+        assert stock_reader(form).library in told or form == "webdataset"
 
     @pytest.mark.parametrize("value", [-1, PARAMS["mlm"]["vocab_size"]])
     def test_a_word_that_no_table_has_a_row_for_is_refused(self, mine: Made, value: int) -> None:
@@ -72,14 +73,14 @@ class TestStock(LoaderConformance):
     @pytest.mark.parametrize("form", sorted(FORMATS))
     def test_the_library_is_named_with_its_version(self, form: str) -> None:
         skip_without_library(form)
-        library, _, version = load(STOCK, form).implementation("tokens").partition(" ")
-        assert library == load(STOCK, form).library and version[0].isdigit()
-        assert load(STOCK, "files").implementation("image").startswith("pillow ")
+        library, _, version = stock_reader(form).implementation("tokens").partition(" ")
+        assert library == stock_reader(form).library and version[0].isdigit()
+        assert stock_reader("files").implementation("image").startswith("pillow ")
 
 
 def test_images_are_made_as_torchvision_makes_them(made: Made) -> None:
     """Written anew from torchvision's documentation: a crop of the PIL image, resized, flipped, scaled, normalised."""
-    stock: Stock = load(STOCK, "files")
+    stock: Stock = stock_reader("files")
     dataset = made("files", "image", None, COUNT)
     assert stock.by_row is not None
     fields = stock.by_row(dataset)[7]
@@ -95,14 +96,14 @@ def test_images_are_made_as_torchvision_makes_them(made: Made) -> None:
 
 
 def test_every_format_of_ours_has_one() -> None:
-    assert names(STOCK, STOCK_GROUP) == sorted(FORMATS)
+    assert [name for name in FORMATS if format_of(name).stock is not None] == list(FORMATS)
 
 
 @pytest.mark.parametrize(("form", "kind"), STORED)
 def test_fields_are_those_that_were_stored(made: Made, form: str, kind: str) -> None:
     """Arrays to the bit, and images as PIL decodes the bytes that were stored."""
     skip_without_library(form)
-    dataset, stock = made(form, kind, None, COUNT), load(STOCK, form)
+    dataset, stock = made(form, kind, None, COUNT), stock_reader(form)
     if stock.by_row is not None:
         opened = stock.by_row(dataset)
         found = {dataset.key(row): opened[row] for row in random.Random(3).sample(range(COUNT), COUNT)}
@@ -116,16 +117,29 @@ def test_fields_are_those_that_were_stored(made: Made, form: str, kind: str) -> 
     [
         ({"loader": "threads"}, "not loader threads"),
         ({"cache": "direct"}, "cache direct"),
-        ({"format": "zip"}, "format zip has no stock reader"),
-        ({"loader": "dali", "format": "hdf5"}, "DALI has no reader of its own for image samples in format hdf5"),
+        ({"loader": "dali", "format": "hdf5"}, "DALI has no reader for image samples in format hdf5"),
         ({"loader": "dali", "staging": "lazy"}, "staging lazy"),
     ],
 )
 def test_what_goes_with_our_own_reading_alone_is_refused(made: Made, changes: dict[str, str], word: str) -> None:
     manifest = made("files", "image", None, COUNT).manifest
-    assert reader_problem(DataSpec(**changes), manifest) is None
+    assert reader_problem(DataSpec(**{**changes, "loader": "threads", "reader": "tuned"}), manifest) is None
     told = reader_problem(DataSpec(reader="stock", **changes), manifest)
-    assert told is not None and word in told and told.endswith("set data.reader: tuned")
+    assert told is not None and word in told and "; set data." in told
+
+
+def test_a_format_without_a_reader_of_its_own_is_our_own_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "format_of", lambda name: replace(format_of(name), name="bare", stock=None))
+    monkeypatch.setattr(storage, "names", lambda registry, group="": [])
+    told = reader_problem(DataSpec(reader="stock", format="mds"), None)
+    assert told == "format mds has no stock reader; set data.loader: threads and data.reader: tuned"
+
+
+@pytest.mark.parametrize("loader", ["torch", "dali"])
+def test_our_own_reading_has_a_loader_of_its_own(loader: str) -> None:
+    told = reader_problem(DataSpec(loader=loader, reader="tuned"), None)
+    said = f"reader tuned goes with loader threads, not with {loader}; set data.loader: threads, or data.reader: stock"
+    assert told == said
 
 
 def test_a_library_that_is_not_installed_is_one_line_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +165,7 @@ def test_members_that_are_pickles_are_not_loaded(mine: Made, tmp_path: Path) -> 
         assert first is not None
         key = first.name.partition(".")[0]
     content = pickle.dumps(Evil())
-    stock = load(STOCK, "webdataset")
+    stock = stock_reader("webdataset")
     members = path.read_bytes()
     with tarfile.open(path, "w") as tar:
         info = tarfile.TarInfo(f"{key}.pyd")
@@ -198,7 +212,7 @@ def test_what_leads_out_of_an_hdf5_file_is_not_followed(mine: Made, tmp_path: Pa
             file[key].create_virtual_dataset("image", layout)
     dataset.manifest.files[0].bytes = path.stat().st_size
     with pytest.raises(ValueError, match=told):
-        load(STOCK, "hdf5").by_row(dataset)[0]
+        stock_reader("hdf5").by_row(dataset)[0]
 
 
 @pytest.mark.parametrize(("number", "told"), [(signal.SIGKILL, "Killed"), (signal.SIGBUS, "out of shared memory")])
@@ -210,7 +224,7 @@ def test_a_worker_that_is_killed_says_by_which_signal(made: Made, number: signal
         os.kill(os.getpid(), number)
 
     kind = load(storage.KINDS, "image")
-    loader = StockLoader(LoaderInput(dataset, spec, kind, PARAMS["image"], 4, 0, 1, SEED, own_reader=dies))
+    loader = TorchLoader(LoaderInput(dataset, spec, kind, PARAMS["image"], 4, 0, 1, SEED, own_reader=dies))
     try:
         with pytest.raises(RuntimeError, match=told):
             next(loader)
@@ -218,7 +232,7 @@ def test_a_worker_that_is_killed_says_by_which_signal(made: Made, number: signal
         loader.close()
 
 
-def _own(made: Made, kind: str, form: str, item: Callable[[int], Any]) -> StockLoader:
+def _own(made: Made, kind: str, form: str, item: Callable[[int], Any]) -> TorchLoader:
     """A loader of one's own reader, in this process."""
 
     class Mine:
@@ -229,7 +243,7 @@ def _own(made: Made, kind: str, form: str, item: Callable[[int], Any]) -> StockL
 
     spec = DataSpec(reader="stock", num_workers=0, pin_memory=False)
     dataset = made(form, kind, None, COUNT)
-    return StockLoader(LoaderInput(dataset, spec, load(storage.KINDS, kind), PARAMS[kind], 4, 0, 1, SEED, Mine))
+    return TorchLoader(LoaderInput(dataset, spec, load(storage.KINDS, kind), PARAMS[kind], 4, 0, 1, SEED, Mine))
 
 
 def test_an_own_reader_is_told_what_a_sample_is(made: Made) -> None:

@@ -1,4 +1,4 @@
-"""Loader `torch`: the loaders' suite, and what is its own."""
+"""Loader `torch`: its workers, and the bytes they read."""
 
 import gc
 import warnings
@@ -18,13 +18,8 @@ from benchsuite.storage.observe.counters import ProcessIO
 from benchsuite.storage.observe.page_cache import evict
 from tests.conftest import NUM_SAMPLES
 from tests.storage.conftest import Made
-from tests.storage.loaders.conformance import BATCH, COUNT, SEED, LoaderConformance, children, in_turn
-from tests.storage.loaders.memory import MemoryConformance
-from tests.storage.samples import IMAGE_FORMATS, PARAMS, file_system
-
-
-class TestTorch(LoaderConformance, MemoryConformance):
-    name = "torch"
+from tests.storage.loaders.conformance import BATCH, COUNT, SEED, children, in_turn
+from tests.storage.samples import IMAGE_FORMATS, PARAMS, file_system, skip_without_library
 
 
 @contextmanager
@@ -42,6 +37,7 @@ class TestStorageBytes:
     def test_grow_by_the_datasets_size_when_cold(self, dataset_root: Path, name: str, workers: int) -> None:
         if file_system(dataset_root) in ("tmpfs", "ramfs"):
             pytest.skip("the temporary folder lies in memory: nothing is read from storage there")
+        skip_without_library(name)
         dataset = open_dataset(dataset_root / name)
         size = sum(path.stat().st_size for path in dataset.data_files())
 

@@ -28,7 +28,7 @@ from tests.storage.samples import PARAMS, STORED, file_system
 
 MAPPED = ("lmdb", "tokens")
 """Formats whose samples come as pages of mapped files."""
-LOADED = (("torch", 0), ("torch", 2), ("threads", 2))
+LOADED = (("threads", 0), ("threads", 2))
 """Loaders and their workers."""
 ONCE = [*{name: (name, kind) for name, kind in STORED}.values()]
 """Each format with one kind."""
