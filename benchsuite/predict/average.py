@@ -20,8 +20,8 @@ from benchsuite.predict.theory.arrays import Floats
 
 LEVEL = 0.9
 NO_LOSS, FULL = "no further loss", "a full medium that all ranks share"
-P_NO_LOSS = 0.5
-"""Prior weight of no loss; the laws share the rest alike."""
+P_NO_LOSS: Mapping[Kind, float] = {"weak": 0.5, "strong": 0.3}
+"""Prior weight of no loss; the laws share the rest alike. In strong scaling a part of the step mostly stays."""
 LAWS: Mapping[Kind, Mapping[str, Callable[[Floats], Floats]]] = {
     "weak": {
         "a loss like 1 - 1/N": lambda n: 1 - 1 / n,
@@ -137,10 +137,10 @@ def laws_of(kind: Kind, measured: Floats) -> Laws:
     most = measured[-1]
     limits = np.geomspace(measured[0], most, NUM_LIMITS, endpoint=False)
     forms = LAWS[kind]
-    share = (1 - P_NO_LOSS) / (len(forms) + 1)
+    share = (1 - P_NO_LOSS[kind]) / (len(forms) + 1)
     names = (NO_LOSS, *np.repeat([*forms], len(LOSSES)).tolist(), *[FULL] * NUM_LIMITS)
     sizes = [len(LOSSES)] * len(forms) + [NUM_LIMITS]
-    priors = np.concatenate([[P_NO_LOSS], *(np.full(size, share / size) for size in sizes)])
+    priors = np.concatenate([[P_NO_LOSS[kind]], *(np.full(size, share / size) for size in sizes)])
 
     def growth(n: Floats) -> Floats:
         lost = [np.log1p(np.outer(LOSSES, form(n) / form(most))) for form in forms.values()]
