@@ -5,7 +5,7 @@ every scale has of its own; and a drift that stays in all larger scales (a rando
 candidate is a law with its loss at the largest scale, and a size of noise and of drift. The constant is integrated out;
 the rest lies on the grids below. A candidate's weight is its prior times its marginal likelihood (Bayesian model
 averaging, Hoeting et al. 1999). A prediction is the mixture of what the candidates predict (kriging: Cressie 1993), so
-that its interval holds noise, drift and how far the laws differ, all of which grow with the distance.
+that its interval holds noise, drift and how far the laws differ; the last two grow with the distance.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
