@@ -10,7 +10,7 @@ HOROVOD := 0.28.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test gpu-accept docs clean
+.PHONY: demo test test-all test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -100,6 +100,10 @@ lint: $(VENV)/installed-dev
 
 bench: $(VENV)/installed-dev
 	IMAGENET_SAMPLE='$(IMAGENET_SAMPLE)' $(BIN)/python -m bench $(SECTIONS)
+
+# How large the house is: verbs, options, axes, lines.
+count: $(VENV)/installed-dev
+	$(BIN)/python -m bench.counts
 
 # Uses the interpreter that is there (PYTHON=...) and installs nothing.
 gpu-test:

@@ -171,7 +171,7 @@ class TestFiles:
     def test_files_that_cannot_be_read(self, tmp_path: Path):
         with pytest.raises(UserError, match=r"missing\.yaml: No such file or directory"):
             read_yaml(Path("missing.yaml"))
-        with pytest.raises(UserError, match="Is a directory"):
+        with pytest.raises(UserError, match="a folder, not a regular file"):
             read_yaml(tmp_path)
         Path("binary.yaml").write_bytes(b"\xff\xfe\x00\x81")
         with pytest.raises(UserError, match=r"binary\.yaml: not YAML"):
