@@ -113,3 +113,14 @@ class TestPace:
         assert waiting.busy_s() == 6.0
         monkeypatch.setattr(waiting, "run_queue_s", lambda: None)
         assert waiting.busy_s() == 1.0, "where the kernel keeps no such time"
+
+
+def test_goals_tell_how_many_intervals_hold(capsys: pytest.CaptureFixture[str]):
+    rows = [links.Held("ddp", 8, 1.0, 1.05, 0.9, 1.2), links.Held("tp", 8, 1.0, 1.2, 1.1, 1.3)]
+    links.show_goals(rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].strip() == "coverage: 1 of 2 90 % intervals hold what was measured (50%)"
+    assert [line.strip() for line in lines[1:]] == [
+        "goal: median error <= 8%: MISSED (12.5%)",
+        "goal: worst error <= 15%: MISSED (20.0%)",
+    ]

@@ -1,4 +1,4 @@
-"""Users' tables: columns by many names, times in many units, and curves; and the error lines."""
+"""Users' tables: columns by many names, times in many units, series in them; and the error lines."""
 
 import json
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling.from_store import from_table
-from benchsuite.predict.scaling.table_input import families, read, words
+from benchsuite.predict.table import curves, families, read, words
 
 
 @pytest.fixture
@@ -58,11 +57,6 @@ def test_other_separators_and_json_lines(table, name: str, text: str):
     assert frame["model"].tolist() == ["a, b"] * 2
 
 
-def test_words_of_logic_are_numbers(table):
-    frame = read(table("gpus,step_s,act_ckpt,flash\n1,0.5,True,false\n2,0.5,full,yes\n"))
-    assert (frame["recompute"].tolist(), frame["flash"].tolist()) == ([1, 1], [0, 1])
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -87,9 +81,6 @@ def test_words_of_logic_are_numbers(table):
         ("gpus,step_s\n1.5,0.5\n", "ranks 1.5 in row 1 is not allowed; allowed: a whole number, 1 or above"),
         ("gpus,step_s\n0,0.5\n", "ranks 0 in row 1 is not allowed"),
         ("gpus,step_s\nnone,0.5\n", "ranks 'none' in row 1 is not a number"),
-        ("gpus,layers,step_s\n1,0,0.5\n", "num_layers 0 in row 1 is not allowed"),
-        ("gpus,zero,step_s\n1,4,0.5\n", "zero 4 in row 1 is not allowed; allowed: from 0 to 3"),
-        ("gpus,zero,step_s\n1,0.5,0.5\n", "zero 0.5 in row 1 is not allowed; allowed: from 0 to 3, whole"),
         ("gpus,steps\n1,1000\n2,1000\n", "no column of step_s or step_ms"),
         ("gpus,steps/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
         ("gpus,step/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
@@ -101,10 +92,7 @@ def test_words_of_logic_are_numbers(table):
             "gpus,global_batch,step_s,samples/s\n1,64,0.5,128\n2,64,0.5,256\n",
             "row 2: samples_per_s 256 tells a step of 0.25 s, another column 0.5 s",
         ),
-        (
-            "gpus,microbatch,hidden,layers,seq,step_s\n2,1,64,2,8,0.5\n2,1,,2,8,0.5\n",
-            "row 2 has no hidden_size; every row needs one",
-        ),
+        ("gpus,batch_size,step_s\n2,8,0.5\n2,,0.5\n", "row 2 has no batch_size; every row needs one"),
     ],
 )
 def test_error_lines(table, text: str, line: str):
@@ -182,7 +170,7 @@ def test_results_tell_no_families_apart_but_labels_and_settings_do(table):
 
 class TestCurves:
     def test_weak_where_the_batch_of_a_rank_is_fixed(self, table):
-        first, second = from_table(
+        first, second = curves(
             read(table("gpus,model,batch_size,step_s\n2,a,8,0.6\n1,a,8,0.5\n1,a,8,0.52\n1,b,8,0.7\n")), "t"
         )
         assert (first.title, first.kind, first.batch) == ("t a", "weak", 8)
@@ -191,13 +179,13 @@ class TestCurves:
         assert len(second.points) == 1
 
     def test_strong_where_that_of_all_is(self, table):
-        (found,) = from_table(read(table("gpus,global_batch,step_s\n1,64,1.0\n2,64,0.52\n")), "t")
+        (found,) = curves(read(table("gpus,global_batch,step_s\n1,64,1.0\n2,64,0.52\n")), "t")
         assert (found.kind, found.batch, found.samples(8)) == ("strong", 64, 64)
 
     def test_rows_whose_batch_is_neither_of_a_rank_nor_of_all(self, table):
         """64 samples on 8 and 16 ranks, 8 each on 8 and 16, 4 each on 16 and 32, 128 on 16 and 32; 64 ranks alone."""
         rows = "8,64,0.5\n16,64,0.27\n16,128,0.52\n32,128,0.28\n64,1024,1.1\n"
-        found = from_table(read(table(f"gpus,global_batch,step_s\n{rows}")), "t")
+        found = curves(read(table(f"gpus,global_batch,step_s\n{rows}")), "t")
         assert [(one.title, one.kind, one.batch, [p.ranks for p in one.points]) for one in found] == [
             ("t · 64 in all", "strong", 64, [8, 16]),
             ("t · 128 in all", "strong", 128, [16, 32]),
@@ -209,16 +197,18 @@ class TestCurves:
 
     def test_batches_that_rounding_sets_apart_are_one(self, table):
         """128.4 and 256.1 samples by rates and times as printed."""
-        (found,) = from_table(read(table("gpus,ms/step,samples/s\n1,372.2,345\n2,381.0,672.2\n")), "t")
+        (found,) = curves(read(table("gpus,ms/step,samples/s\n1,372.2,345\n2,381.0,672.2\n")), "t")
         assert (found.title, found.kind, len(found.points)) == ("t", "weak", 2)
 
     def test_a_row_without_a_time(self, table):
         with pytest.raises(UserError, match="row 2 has no step_s"):
-            from_table(read(table("gpus,step_s\n1,1.0\n2,\n")), "t")
+            curves(read(table("gpus,step_s\n1,1.0\n2,\n")), "t")
 
 
 def test_nodes_stand_in_place_of_ranks(table):
-    assert read(table("nodes,step_s\n1,2\n2,1\n"))["ranks"].tolist() == [8, 16]
+    frame = read(table("nodes,step_s\n1,2\n2,1\n"))
+    assert frame["ranks"].tolist() == [8, 16]
+    assert frame.attrs["read"].endswith("one sample a rank and step is assumed; 8 ranks a node are assumed")
     assert read(table("nodes,gpus_per_node,step_s\n1,4,2\n2,4,1\n"))["ranks"].tolist() == [4, 8]
 
 
@@ -227,3 +217,18 @@ def test_tokens_per_second_and_device(table):
     for name in ("tps_per_gpu", "tokens/s/gpu", "tps/gpu"):
         frame = read(table(f"gpus,batch_size,seq,{name}\n8,2,1024,4096\n16,2,1024,2048\n"))
         assert frame["step_s"].tolist() == [0.5, 1.0]
+
+
+def test_ranks_that_share_samples_by_the_degrees(table):
+    """16 ranks in groups of 2 x 4 have 8 samples for each of 2 groups; a microbatch counts where no batch is told."""
+    (found,) = curves(read(table("gpus,tp,pp,microbatch,grad_accum,step_s\n8,2,4,2,4,1\n16,2,4,2,4,1.1\n")), "t")
+    assert (found.kind, found.batch, found.data_share, found.samples(16)) == ("weak", 8, 1 / 8, 16)
+
+
+def test_another_shape_is_another_series_and_layouts_are_the_planners(table):
+    rows = "gpus,hidden,layers,step_s\n1,64,2,1\n2,64,2,1.1\n1,128,2,3\n2,128,2,3.1\n"
+    assert [(one.title, len(one.points)) for one in curves(read(table(rows)), "t")] == [("t 64", 2), ("t 128", 2)]
+    with pytest.raises(UserError) as caught:
+        read(table("# GPUs,micro batch,hidden size,# layers,sequence length,step_s\n2,1,64,2,8,0.5\n"))
+    assert "tells layouts (hidden_size, num_layers, seq_len, microbatch): `benchsuite plan table " in str(caught.value)
+    assert str(caught.value).count("benchsuite-plan") == 1 and "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Users' own tables of configurations and times, CSV or JSON, in the place of a store."""
+"""Tables of ranks and times that users bring, CSV or JSON, and the series in them."""
 
 import csv
 import difflib
@@ -6,13 +6,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, RootModel
 
 from benchsuite.contract.errors import UserError
+from benchsuite.predict.curve import MIN_SCALES, Curve, Kind, Point
 
 TIMES = ("step_s", "step_ms", "samples_per_s", "tokens_per_s", "tps_per_gpu")
 
@@ -23,7 +24,7 @@ def _also(names: str, default: Any = None) -> Any:
 
 
 class TableRow(BaseModel):
-    """One measured configuration: a row of a CSV with a header, or an object of a JSON list.
+    """One measurement: a row of a CSV with a header, or an object of a JSON list.
 
     `also`: other names that a column may have, whatever its capitals and signs: GPUs, ms/step, TP. Columns of text
     beside these tell series apart; other numbers are not used.
@@ -59,41 +60,26 @@ class TableRow(BaseModel):
     batch_size: PositiveFloat | None = _also("batchsize batchperrank localbatch")
     """Samples a step of one data-parallel rank; such series are weak scaling."""
     microbatch: PositiveInt | None = _also("microbatch microbatchsize mbs")
-    """Samples; with hidden_size, num_layers and seq_len one model of layouts is fitted to all rows."""
+    """Samples; times num_microbatches the batch of a data-parallel rank, where no other column tells that."""
     num_microbatches: PositiveInt | None = _also("nummicrobatches microbatches gradaccum gradientaccumulation")
-    """Microbatches a step, of a data-parallel rank."""
+    """Microbatches a step, of a data-parallel rank; default: 1."""
     seq_len: PositiveInt | None = _also("seqlen seq sequencelength contextlength")
     """Tokens a sample."""
-    num_layers: PositiveInt | None = _also("numlayers layers")
-    """Transformer layers."""
-    hidden_size: PositiveInt | None = _also("hiddensize hidden dmodel")
-    """Elements of a token between layers."""
-    num_heads: PositiveInt | None = _also("numheads heads attentionheads")
-    """Attention heads; default: of 64 elements."""
-    vocab_size: PositiveInt | None = _also("vocabsize vocab vocabulary")
-    """Default: 50257."""
     tensor: PositiveInt | None = _also("tensor tp tensorparallel tensorparallelism")
     """Tensor-parallel ranks; default: 1."""
     pipeline: PositiveInt | None = _also("pipeline pp pipelineparallel pipelineparallelism")
     """Pipeline stages; default: 1."""
     data: PositiveInt | None = _also("data dp dataparallel dataparallelism")
     """Data-parallel ranks; default: ranks / tensor / pipeline."""
-    zero: Annotated[int, Field(ge=0, le=3)] | None = _also("zero zerostage")
-    """ZeRO stage; default: 0."""
-    recompute: Annotated[float, Field(ge=0, le=1)] | bool | None = _also("recompute actckpt activationcheckpointing")
-    """Share of layers whose activations are computed again; true is 1; default: 0."""
-    flash: Annotated[float, Field(ge=0, le=1)] | bool | None = _also("flash flashattention")
-    """Whether attention never stores its scores; default: 0."""
     ranks_per_node: PositiveInt | None = _also("rankspernode gpuspernode devicespernode")
-    """Default: 8."""
+    """Default: 8, where nodes stand in place of ranks."""
 
 
 NAMES: Mapping[str, Sequence[str]] = {
     name: column["also"] for name, column in TableRow.model_json_schema()["properties"].items()
 }
 """Columns and what they may also be called."""
-FLAGS = ("zero", "recompute", "flash")
-COUNTS = frozenset({*NAMES} - {*TIMES, "batch_size", *FLAGS})
+COUNTS = frozenset({*NAMES} - {*TIMES, "batch_size"})
 """Columns of whole numbers."""
 RATES = ("samples_per_s", "tokens_per_s", "tps_per_gpu")
 
@@ -109,60 +95,62 @@ class TableColumns(BaseModel):
 
 
 class Table(RootModel[list[TableRow] | TableColumns]):
-    """A table of configurations and times for `benchsuite predict --table`, as JSON; a CSV has the same columns."""
+    """A table of ranks and times for `benchsuite predict --table`, as JSON; a CSV has the same columns."""
 
 
 SECONDS = ("step_s", "iteration_s")
 """Names of columns of seconds, with a `_` for signs: without it they could be counts of steps."""
-LABELS = frozenset({"model", "name", "config", "configuration", "layout", "machine", "version"})
-"""Columns that tell series apart though numbers stand in them."""
+SHAPE = {"hidden_size": ("hiddensize", "hidden", "dmodel"), "num_layers": ("numlayers", "layers")}
+"""Columns of a model's shape, and what they may also be called."""
+LABELS = {
+    *(
+        "model",
+        "name",
+        "config",
+        "configuration",
+        "layout",
+        "machine",
+        "version",
+        "heads",
+        "numheads",
+        "attentionheads",
+    ),
+    *("vocab", "vocabsize", "zero", "zerostage", "recompute", "actckpt", "activationcheckpointing", "flash"),
+    *("flashattention", *SHAPE["hidden_size"], *SHAPE["num_layers"]),
+}
+"""Columns that tell series apart though numbers stand in them, in small letters without signs."""
 DISAGREE = 0.05
 """Two times of one row differ by more than rounding from this share on."""
 ROUND_SAMPLES = 2
 """Decimals of samples per step that rates and times, as printed, leave."""
-SHAPE = ("hidden_size", "num_layers", "seq_len", "microbatch")
-"""What a table of layouts has at least, besides ranks and a time."""
-DEFAULTS: Mapping[str, float] = {
-    "vocab_size": 50257,
-    "tensor": 1,
-    "pipeline": 1,
-    "zero": 0,
-    "recompute": 0,
-    "flash": 0,
-    "ranks_per_node": 8,
-}
+RANKS_PER_NODE = 8.0
 FOLLOWS_RANKS = frozenset({"ranks", "nodes", "data", "global_batch_size", "num_microbatches", *TIMES})
-"""What may differ between rows of one layout at several scales."""
+"""What may differ between rows of one series at several scales."""
 
 
-def read(path: Path, timed: bool = True) -> pd.DataFrame:
+def read(path: Path) -> pd.DataFrame:
     """A table with the columns of NAMES that it has, as numbers, and its other columns as they are; with `step_s`.
 
-    Not `timed`: rows to be predicted, which need no times; those they have are not read.
-
     CSV with a header, commas, semicolons or tabs between; JSON: a list of objects, or an object with `columns` and
-    `rows`; JSONL: an object a line. `tablecolumns.TableRow` says what columns hold.
+    `rows`; JSONL: an object a line. `TableRow` says what columns hold.
 
     Raises:
         UserError: no such file, no table, no column of ranks or of times, a cell that is missing, no number or out of
-            range, or two times of a row that disagree.
+            range, two times of a row that disagree, or a table of layouts.
     """
     if not path.is_file():
-        raise UserError(f"table {path}: no such file; give a CSV or JSON file of configurations and times")
+        raise UserError(f"table {path}: no such file; give a CSV or JSON file of ranks and times")
     found = _json_rows(path) if path.suffix.lower() in (".json", ".jsonl") else _csv_rows(path)
     if not found:
         raise UserError(f"table {path}: no rows")
-    frame = named(pd.DataFrame(found), str(path), timed)
-    if not timed:
-        frame = frame.drop(columns=frame.columns.intersection([*TIMES]))
+    frame = named(pd.DataFrame(found), str(path))
     for name in frame.columns.intersection([*NAMES]):
         frame[name] = _numbers(frame[name], f"table {path}", name)
         _check_column(frame[name], f"table {path}", name)
     if "ranks" not in frame:
-        frame["ranks"] = frame["nodes"] * frame.get("ranks_per_node", DEFAULTS["ranks_per_node"])
+        frame["ranks"] = frame["nodes"] * frame.get("ranks_per_node", RANKS_PER_NODE)
     _check_filled(frame, f"table {path}")
-    if timed:
-        frame["step_s"] = _seconds(frame, f"table {path}")
+    frame["step_s"] = _seconds(frame, f"table {path}")
     return frame
 
 
@@ -206,7 +194,7 @@ def _json_rows(path: Path) -> list[dict[str, Any]]:
     raise UserError(f"table {path}: allowed: a list of objects, or an object with `columns` and `rows`")
 
 
-def named(frame: pd.DataFrame, where: str, timed: bool = True) -> pd.DataFrame:
+def named(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     """The frame with its columns under the names used here; the first of two that mean the same."""
     columns = [str(column) for column in frame.columns]
     names: dict[str, str] = {}
@@ -215,14 +203,25 @@ def named(frame: pd.DataFrame, where: str, timed: bool = True) -> pd.DataFrame:
         names[column] = name if name not in names.values() else column
     names = {column: names[column] for column in columns}
     frame = frame.rename(columns=names)
+    _refuse_layouts(frame, where)
     if "batch" in frame and not {"batch_size", "global_batch_size"} & {*frame.columns}:
         raise UserError(f"table {where}: column 'batch': name it batch_size (of a rank) or global_batch_size (of all)")
     frame.attrs["read"] = _as_read(names, frame)
-    for needed in (("ranks", "nodes"), *([TIMES] if timed else [])):
+    for needed in (("ranks", "nodes"), TIMES):
         if not {*needed} & {*frame.columns}:
             close = _to_rename(needed, columns)
             raise UserError(f"table {where}: no column of {' or '.join(needed)}; it has {', '.join(names)}{close}")
     return frame
+
+
+def _refuse_layouts(frame: pd.DataFrame, where: str) -> None:
+    """A table of layouts is the planner's."""
+    words = {_plain_words(column) for column in frame}
+    if {"seq_len", "microbatch"} <= {*frame.columns} and all(words & {*also} for also in SHAPE.values()):
+        raise UserError(
+            f"table {where}: it tells layouts (hidden_size, num_layers, seq_len, microbatch): `benchsuite plan table "
+            f"{where}` of the distribution benchsuite-plan predicts those; leave one of these columns out for a series"
+        )
 
 
 def _to_rename(needed: Sequence[str], columns: Sequence[str]) -> str:
@@ -235,10 +234,14 @@ def _to_rename(needed: Sequence[str], columns: Sequence[str]) -> str:
 def _name_of(column: str) -> str:
     """The name used here, or the column's own. `steps` and `steps/s` are no seconds, `step (s)` is."""
     of = {alias: name for name, aliases in NAMES.items() for alias in aliases}
-    words = re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_")
-    if words in SECONDS:
+    if re.sub(r"[^a-z0-9]+", "_", column.lower()).strip("_") in SECONDS:
         return column if "/" in column else "step_s"
-    return of.get(words.replace("_", ""), column)
+    return of.get(_plain_words(column), column)
+
+
+def _plain_words(column: object) -> str:
+    """A column's name in small letters, without signs."""
+    return re.sub(r"[^a-z0-9]+", "", str(column).lower())
 
 
 def _as_read(names: Mapping[str, str], frame: pd.DataFrame) -> str:
@@ -250,18 +253,16 @@ def _as_read(names: Mapping[str, str], frame: pd.DataFrame) -> str:
     told = f"; rows that differ in {', '.join(apart)} are series of their own" if apart else ""
     told += f"; not used: {', '.join(unused)}" if unused else ""
     batch = {"batch_size", "global_batch_size", "microbatch", *RATES} & {*names.values()}
-    return f"read: {', '.join(known)}{told}" + ("" if batch else "; no batch: one sample a rank and step is assumed")
+    told += "" if batch else "; no batch: one sample a rank and step is assumed"
+    told += "" if {"ranks", "ranks_per_node"} & {*names.values()} else f"; {RANKS_PER_NODE:g} ranks a node are assumed"
+    return f"read: {', '.join(known)}{told}"
 
 
 def _numbers(column: "pd.Series[Any]", where: str, name: str) -> "pd.Series[float]":
-    """The cells as float; empty cells as missing; in columns of flags words of logic as 1 and 0."""
-    logic = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0, "full": 1.0, "none": 0.0}
-    words = {"": np.nan} | (logic if name in FLAGS else {})
+    """The cells as float; empty cells as missing."""
 
     def cell(value: Any) -> Any:
-        if value is None or isinstance(value, list | dict):
-            return np.nan
-        return words.get(str(value).strip().lower(), value)
+        return np.nan if value is None or isinstance(value, list | dict) or not str(value).strip() else value
 
     values = column.map(cell)
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
@@ -277,12 +278,7 @@ def _numbers(column: "pd.Series[Any]", where: str, name: str) -> "pd.Series[floa
 
 def _check_column(column: "pd.Series[float]", where: str, name: str) -> None:
     """Refuse what a column cannot hold; missing cells pass."""
-    if name in FLAGS:
-        most = 3 if name == "zero" else 1
-        valid, allowed = (column >= 0) & (column <= most), f"from 0 to {most}"
-        if name == "zero":
-            valid, allowed = valid & (column % 1 == 0), f"{allowed}, whole"
-    elif name in COUNTS:
+    if name in COUNTS:
         valid, allowed = (column >= 1) & (column % 1 == 0), "a whole number, 1 or above"
     else:
         valid, allowed = column > 0, "a finite number above 0"
@@ -293,13 +289,8 @@ def _check_column(column: "pd.Series[float]", where: str, name: str) -> None:
 
 
 def _check_filled(frame: pd.DataFrame, where: str) -> None:
-    """Refuse empty cells where no default stands in for them, and where they are counted with."""
-    shape = {*SHAPE, "num_heads"} - {"microbatch"}
-    unused = ({*DEFAULTS} if has_layouts(frame) else {*DEFAULTS, *shape}) - {"tensor", "pipeline"}
-    told = {*TIMES} & {*frame.columns}
-    if told and told <= {"tokens_per_s", "tps_per_gpu"}:
-        unused -= {"seq_len"}
-    for name in [name for name in NAMES if name in frame and name not in unused]:
+    """Refuse empty cells of known columns."""
+    for name in [name for name in NAMES if name in frame]:
         if frame[name].isna().any():
             line = int(np.flatnonzero(frame[name].isna())[0])
             raise UserError(f"{where}: row {line + 1} has no {name}; every row needs one, or leave the column out")
@@ -313,7 +304,7 @@ def _seconds(frame: pd.DataFrame, where: str) -> "pd.Series[float]":
     """
     told = {name: frame[name] / unit for name, unit in (("step_s", 1.0), ("step_ms", 1e3)) if name in frame}
     columns = {*frame.columns}
-    batch_known = {"batch_size", "global_batch_size"} & columns or {"microbatch", "num_microbatches"} <= columns
+    batch_known = {"batch_size", "global_batch_size", "microbatch"} & columns
     tokens, ranks = frame.get("seq_len"), frame["ranks"]
     for name, of_sample in (("samples_per_s", 1.0), ("tokens_per_s", tokens), ("tps_per_gpu", tokens)):
         if name in frame and of_sample is not None and (batch_known or not told):
@@ -360,15 +351,10 @@ def data_ranks(frame: pd.DataFrame) -> "pd.Series[float]":
     return frame["ranks"] / frame.get("tensor", 1.0) / frame.get("pipeline", 1.0)
 
 
-def has_layouts(frame: pd.DataFrame) -> bool:
-    """Whether a table tells the model's shape and the layout, so that the model of layouts can be fitted."""
-    return {*SHAPE} <= {*frame.columns}
-
-
 def families(frame: pd.DataFrame) -> "pd.Series[int]":
-    """A number for each layout: rows of one differ only in data-parallel ranks, the batch that follows, and results.
+    """A number for each set of rows that differ only in data-parallel ranks, the batch that follows, and results.
 
-    What tells layouts apart: the columns of NAMES that do not follow the ranks, and columns of text.
+    What tells them apart: the columns of NAMES that do not follow the ranks, and columns of text.
     """
     kept = apart(frame)
     if not kept:
@@ -377,7 +363,7 @@ def families(frame: pd.DataFrame) -> "pd.Series[int]":
 
 
 def apart(frame: pd.DataFrame) -> list[str]:
-    """The columns that tell layouts apart; other columns of numbers are results."""
+    """The columns that tell series apart; other columns of numbers are results."""
     return [str(name) for name in frame.columns if name not in FOLLOWS_RANKS and _tells_apart(frame, str(name))]
 
 
@@ -388,7 +374,11 @@ def _tells_apart(frame: pd.DataFrame, name: str) -> bool:
         return name in NAMES
     words = [value for value in column if isinstance(value, str) and value.strip()]
     numbers = pd.to_numeric(pd.Series(words, dtype=object), errors="coerce")
-    return name.lower() in LABELS or bool(numbers.isna().any()) or any(isinstance(v, bool | np.bool_) for v in column)
+    return (
+        _plain_words(name) in LABELS
+        or bool(numbers.isna().any())
+        or any(isinstance(v, bool | np.bool_) for v in column)
+    )
 
 
 def _plain(value: Any) -> bool:
@@ -396,7 +386,47 @@ def _plain(value: Any) -> bool:
 
 
 def words(frame: pd.DataFrame, row: int, among: Sequence[int]) -> str:
-    """What tells a row's layout from others: columns that vary over `among`."""
+    """What tells a row's series from others: columns that vary over `among`."""
     varying = [name for name in apart(frame) if frame[name].iloc[[*among]].nunique(dropna=False) > 1]
     cells = {name: frame[name].iloc[row] for name in varying}
     return " ".join(f"{name} {value:g}" if isinstance(value, float) else f"{value}" for name, value in cells.items())
+
+
+def curves(frame: pd.DataFrame, name: str) -> list[Curve]:
+    """A curve for each set of rows that differ in ranks and the batch that follows; strong where that of all stays."""
+    kept = frame.assign(samples=samples_per_step(frame), data_ranks=data_ranks(frame)).reset_index(drop=True)
+    alike = [kept.loc[rows.index] for _, rows in kept.groupby(families(frame).to_numpy())]
+    return [_curve(kept, *part, name) for rows in alike for part in _of_one_batch(rows)]
+
+
+def _of_one_batch(rows: pd.DataFrame) -> list[tuple[pd.DataFrame, str]]:
+    """Rows by their batch, of all ranks or of each, which is told where some differ.
+
+    Those with neither like another scale's are alone: they predict nothing.
+    """
+    per_rank = rows["samples"] / rows["data_ranks"]
+    if rows["samples"].nunique() == 1 or per_rank.max() <= (1 + DISAGREE) * per_rank.min():
+        return [(rows, "")]
+    batches = {"in all": rows["samples"], "per rank": per_rank}
+    found = [
+        (part, f"· {batch:g} {of}")
+        for of, by in batches.items()
+        for batch, part in rows.groupby(by)
+        if part["ranks"].nunique() >= MIN_SCALES
+    ]
+    alone = rows.drop(index=[place for part, _ in found for place in part.index], errors="ignore")
+    return [*found, *((part, f"· {batch:g} in all") for batch, part in alone.groupby("samples"))]
+
+
+def _curve(frame: pd.DataFrame, rows: pd.DataFrame, batch: str, name: str) -> Curve:
+    told = frame.drop(columns=["samples", "data_ranks"])
+    strong = rows["ranks"].nunique() > 1 and rows["samples"].nunique() == 1
+    by_ranks = rows.groupby(rows["ranks"].astype(int))["step_s"].agg(tuple)
+    points = tuple(Point(ranks, seconds) for ranks, seconds in zip(by_ranks.index.tolist(), by_ranks, strict=True))
+    share = float((rows["data_ranks"] / rows["ranks"]).iloc[-1])
+    per_rank = float((rows["samples"] / rows["data_ranks"]).iloc[0])
+    others = [column for column in told if column not in FOLLOWS_RANKS]
+    title = words(told, int(rows.index[0]), range(len(told))) if others else ""
+    kind: Kind = "strong" if strong else "weak"
+    whole = " ".join(filter(None, (name, title, batch)))
+    return Curve(whole, kind, float(rows["samples"].iloc[0]) if strong else per_rank, points, share)
