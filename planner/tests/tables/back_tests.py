@@ -11,7 +11,6 @@ from benchsuite_plan.tables.configurations import Configurations
 from benchsuite_plan.tables.layout_fit import fit
 from planner.tests.tables.published import mpt, vtrain
 
-SEEDS_SINGLE, SEEDS_MULTI = 5, 20
 NETWORK = {"a100_40gb": 0.8 * 200e9, "a100_80gb": 0.8 * 200e9, "h100_80gb": 0.8 * 400e9}
 """Bytes/s of a node: 80 % of 1600 Gb/s, as llm-foundry says of its A100-40GB hosts, taken for those of 80 GB too, and
 of 3200 Gb/s as of DGX H100."""
