@@ -1,4 +1,5 @@
-"""The model of what was not measured: closed forms, what is fitted from a store, and the planner over both.
+"""More ranks than were measured, and closed forms.
 
-Read `theory` for a formula, `scaling` for more ranks than were measured, `layout` for the planner.
+Read `curve`, `average` and `outlook` for a series; `from_store` and `table` are where series come from. `theory` has
+formulas; the planner is a distribution of its own.
 """
