@@ -33,7 +33,7 @@ Command = Any
 """A command of click, whose classes typer does not export."""
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Start": {
-        "demo": ("sweep:demo", "Make a small dataset and run a real sweep on it."),
+        "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it."),
         "doctor": ("inspect:doctor", "Check this machine and paths."),
         "advise": ("sweep:advise", "Find the format and the workers for your data."),
     },
@@ -48,7 +48,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "nightly": ("jobs:nightly_app", "Measure every night and keep the history (asv)."),
     },
     "Read": {
-        "report": ("report:report", "Print the answer, the table and the evidence."),
+        "report": ("report:report", "Print the answer, a table and what the numbers rest on."),
         "results": ("results:results_app", "Show, query and export the records of a store."),
     },
     "Compare": {
@@ -57,7 +57,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "check": ("gate:check", "Check each point's newest session against the baseline."),
     },
     "Forecast": {
-        "scaling": ("scaling:scaling", "Compute weak and strong scaling efficiency."),
+        "scaling": ("scaling:scaling", "Print weak and strong scaling efficiency."),
         "predict": ("predict:predict", "Predict steps, rates and utilization at more ranks."),
     },
     "Reference": {

@@ -90,7 +90,7 @@ def status(
     overrides: Overrides = None,
     format: Plain = "table",
 ) -> None:
-    """Show which trials of a session are done, failed, running and waiting, and how long the rest may take."""
+    """Show which trials are done, running and waiting, which failed, and how long the rest may take."""
     check_session(session)
     opened = ResultsStore(store)
     sweep = expand.load_sweep(find_sweep_file(file), overrides or []) if file else None

@@ -75,7 +75,7 @@ def report(
         typer.Option("--redact", help="Replace the names of hosts, users and paths, so that the report can be shared."),
     ] = False,
 ) -> None:
-    """Print the answer in a sentence, a table, and what the numbers rest on."""
+    """Print the answer, a table and what the numbers rest on."""
     others = {"--format": format, "--mlperf-storage": mlperf_storage}
     files = {"--svg": svg, "--pdf": pdf, "--html": html, "--json": json}
     for option, out in files.items():
