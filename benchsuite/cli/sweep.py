@@ -50,7 +50,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import Claims
-from benchsuite.runner.deadline import deadline_of
+from benchsuite.runner.deadline import deadline_of, parse_until
 from benchsuite.runner.durations import durations_of
 from benchsuite.runner.durations import in_words as time_in_words
 from benchsuite.runner.progress import SweepDisplay, left_lines, not_measured, nothing_left, summary, vanished
@@ -297,7 +297,7 @@ def sweep_of(kind: str, folder: Path, formats: list[str], batch: int, cores: int
 
 def run_file(file: Path, options: SweepOptions, dry_run: bool = False) -> int:
     """Run a sweep file; the exit code."""
-    check_session(options.session)
+    _check(options)
     if not dry_run:
         require("sweep", *NEEDED)
     chosen = load_launcher(options.launcher)
@@ -320,6 +320,18 @@ def run_file(file: Path, options: SweepOptions, dry_run: bool = False) -> int:
         return REQUEUE
     except CannotStart as error:
         return _cannot_start(error)
+
+
+def _check(options: SweepOptions) -> None:
+    """Tell mistakes in options before a store is made.
+
+    Raises:
+        UserError: a session, `--retry` or `--until` that cannot be.
+    """
+    check_session(options.session)
+    retried(options.retry)
+    if options.until is not None:
+        parse_until(options.until, datetime.now())
 
 
 def _machine_here(chosen: Launcher) -> Machine:
