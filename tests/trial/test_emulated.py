@@ -172,18 +172,19 @@ class TestRecords:
         assert found.device == device
         assert parse_trial(found.model_dump()).emulated_step_s == pytest.approx(float(device[9:].split("ms")[0]) / 1e3)
 
-    @pytest.mark.parametrize(
-        ("name", "words"),
-        [
-            ("zz", "has no such record"),
-            ("point", "2 points fit: point1, point2"),
-            ("dd44", "no trial of point q has a step time"),
-        ],
-    )
-    def test_what_has_no_time_is_refused(self, store: ResultsStore, name: str, words: str):
-        with pytest.raises(UserError) as caught:
-            with_step(made_spec(device=f"emulated:from-record {name}"), store.path)
-        assert words in str(caught.value)
+    def test_what_has_no_time_is_refused(self, store: ResultsStore) -> None:
+        cases = [
+            "zz",
+            "point",
+            "dd44",
+        ]
+
+        def message(name: str) -> str:
+            with pytest.raises(UserError) as caught:
+                with_step(made_spec(device=f"emulated:from-record {name}"), store.path)
+            return str(caught.value)
+
+        compare_messages("emulated_from_record", cases, message, {str(store.path): "STORE"})
 
     @pytest.mark.parametrize(
         ("changes", "words"),
