@@ -10,7 +10,7 @@ HOROVOD := 0.28.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench gpu-test gpu-accept docs clean
+.PHONY: demo test test-all test-planner test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -24,6 +24,10 @@ test: $(VENV)/installed-dev lint
 # What `make test` leaves out: faults, several ranks, DALI.
 test-all: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not weekly and not full and not cluster"
+
+# The planner's, which lies beside the suite.
+test-planner: $(VENV)/installed-dev
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) planner/tests -m "not weekly and not full"
 
 # DeepSpeed beside one process; Horovod, too, where it is built.
 test-engines: $(VENV)/installed-dev
@@ -54,12 +58,12 @@ test-oldest:
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-oldest/bin/python -m uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct \
-	  torch==$(OLDEST_TORCH) -e '.[dev]'
+	  torch==$(OLDEST_TORCH) -e '.[dev]' -e ./planner
 	.venv-oldest/bin/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not weekly and not full and not cluster"
 
 # What CI leaves out, on a machine that does nothing else: tests that measure, charts in Chromium, Horovod, a storm, fuzzing.
 test-weekly: $(VENV)/installed-dev cluster-packages browser horovod test-engines
-	$(BIN)/python -m pytest -m "weekly and not full"
+	$(BIN)/python -m pytest tests planner/tests -m "weekly and not full"
 	$(BIN)/python -m tests.storm --minutes $(MINUTES) --seed $(SEED)
 	BENCHSUITE_TEST_FUZZ_MINUTES=$(MINUTES) BENCHSUITE_TEST_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest tests/fuzz/test_fuzz.py
 
@@ -70,7 +74,7 @@ browser:
 
 # The full matrices, for hours.
 test-matrix: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -m full
+	$(BIN)/python -m pytest tests planner/tests -m full
 
 # Needs root on Debian, where it installs the packages above if they are missing; skips with its reason elsewhere.
 test-cluster: $(VENV)/installed-dev cluster-packages
@@ -93,13 +97,17 @@ storm: $(VENV)/installed-dev cluster-packages
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
-	$(BIN)/ruff check --preview --select PLW1514 benchsuite storage workloads results
+	$(BIN)/ruff check --preview --select PLW1514 benchsuite storage workloads results planner/benchsuite_plan
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy -n 2
 
 bench: $(VENV)/installed-dev
 	IMAGENET_SAMPLE='$(IMAGENET_SAMPLE)' $(BIN)/python -m bench $(SECTIONS)
+
+# How large the house is: verbs, options, axes, lines.
+count: $(VENV)/installed-dev
+	$(BIN)/python -m bench.counts
 
 # Uses the interpreter that is there (PYTHON=...) and installs nothing.
 gpu-test:
@@ -115,19 +123,19 @@ $(VENV)/bin/python:
 
 # torch comes first and from its pin: a looser request may pull another build of it. Modules are compiled when they are
 # first imported: most never are.
-$(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml planner/pyproject.toml constraints.txt
 	@echo 'installing into $(VENV) (a minute or two)'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[all]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[all]' -e ./planner
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[dev]' -e ./planner
 	touch $@
 
 # The documentation as pages in site/, which need no network.
 docs: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]' -e ./planner
 	$(BIN)/python -m mkdocs build --strict
 
 clean:

@@ -1,7 +1,7 @@
 """Run the benchmarks and print each claim with its goal: all of them, or the sections named as arguments.
 
+Each section leaves what it printed in bench/results/SECTION.json, which the documentation shows.
 IMAGENET_SAMPLE=DIR adds real photographs to compare with, PUBLISHED_TABLES=FILE published measurements to predict.
-`--write` puts the tables of `loaders` and `sequences` into BENCHMARKS.md.
 """
 
 import os
@@ -49,7 +49,7 @@ from bench import (
     watch,
     writing,
 )
-from bench.tables import goal, keep, print_best
+from bench.tables import goal, kept, print_best
 from bench.throttle import CannotThrottle
 from benchsuite.contract.exit_codes import REGRESSION
 from benchsuite.results.store.record import CANNOT_TELL
@@ -125,11 +125,12 @@ def main(arguments: list[str]) -> None:
         "objects": objects.show,
     }
     asked = [name for name in arguments if not name.startswith("-")]
+    options = " ".join(name for name in arguments if name.startswith("-"))
     unknown = [name for name in asked if name not in sections]
     if unknown:
         sys.exit(f"error: no section {unknown[0]!r}; allowed: {', '.join(sections)}")
     for name in asked or sections:
-        with tempfile.TemporaryDirectory(prefix="benchsuite-bench-") as folder:
+        with tempfile.TemporaryDirectory(prefix="benchsuite-bench-") as folder, kept(name, options):
             sections[name](Path(folder))
 
 
@@ -288,14 +289,14 @@ def print_profile(folder: Path) -> None:
 def print_loaders(folder: Path) -> None:
     """(f)"""
     text, goals = loaders.report(folder, workers=2)
-    keep(text, "loaders")
+    print(text)
     for met, what in goals:
         print(goal(met, what))
 
 
 def print_sequences(folder: Path) -> None:
     """(f5)"""
-    keep(loaders.report_sequences(folder, workers=2), "sequences")
+    print(loaders.report_sequences(folder, workers=2))
 
 
 def print_probe(folder: Path) -> None:
@@ -305,7 +306,7 @@ def print_probe(folder: Path) -> None:
         return
     print("(i) the own engine of `probe storage` beside fio: the same file, reads and readers, interleaved rounds")
     pairs = list(probe.measure(folder))
-    keep(probe.table(pairs), "probe")
+    print(probe.table(pairs))
     far = [pair for pair in pairs if abs(pair.ratio - 1) > MAX_PROBE_DIFFERENCE]
     print(goal(not far, f"own / fio within {MAX_PROBE_DIFFERENCE:.0%}: {len(pairs) - len(far)} of {len(pairs)} cells"))
 
@@ -351,9 +352,7 @@ def print_staging(folder: Path) -> None:
         print(f"    not run: {error}")
         return
     print(staging.table(lines))
-    if "--write" in sys.argv:
-        Path("docs").mkdir(exist_ok=True)
-        Path("docs/staging.svg").write_text(staging.figure(lines))
+    Path("docs/staging.svg").write_text(staging.figure(lines))
 
 
 def print_stock(folder: Path) -> None:

@@ -21,7 +21,7 @@ from statistics import median
 
 from bench.object_clients import BUCKET, CLIENTS, IN_PARTS, PART_BYTES, SOCKET, Shape, installed, key_of
 from bench.object_formats import FORMATS, SAMPLES, SHARD_SAMPLES
-from bench.tables import goal, keep
+from bench.tables import goal
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 from benchsuite.storage.rawspeed.probe import write_incompressible
 
@@ -268,11 +268,11 @@ def show(folder: Path) -> None:
     except CannotServe as error:
         print(f"    not run: {error}")
         return
-    keep(table_of(table, failed), "objects")
+    print(table_of(table, failed))
     for shape, client in best_of(table).items():
         print(f"    {shape.name}: most bytes a CPU second by {client}")
     text, ratios = formats_table(measure_formats(folder))
-    keep(text, "object formats")
+    print(text)
     for name, ratio in ratios.items():
         print(goal(ratio >= MIN_OF_PLAIN, f"{name}: ours / the plainest loop with the same client >= {MIN_OF_PLAIN}"))
     print("    DLIO with the same objects: not run; the readers of 2.0.0 open local paths alone")

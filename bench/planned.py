@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 
 from benchsuite.grid.expand import plan_trial
-from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.candidates import Choices, Job
-from benchsuite.predict.layout.layout_search import Planned, plan
-from benchsuite.predict.layout.measured import of_store
 from benchsuite.probe.device import verb
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.single_trial import in_processes
+from benchsuite_plan.layout import machines, models
+from benchsuite_plan.layout.candidates import Choices, Job
+from benchsuite_plan.layout.layout_search import Planned, plan
+from benchsuite_plan.layout.measured import of_store
 
 MACHINES = {"H100": "dgx-h100", "H200": "dgx-h200", "A100": "dgx-a100"}
 CELLS = (

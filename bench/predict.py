@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 
 from bench.published import mpt, vtrain
-from benchsuite.predict.scaling.configurations import Configurations
-from benchsuite.predict.scaling.layout_fit import errors_out_of_sample, fit, fit_constants, priors_for
 from benchsuite.predict.theory.arrays import Floats
 from benchsuite.predict.theory.input import samples_per_s
 from benchsuite.predict.theory.interval import coverage
+from benchsuite_plan.tables.configurations import Configurations
+from benchsuite_plan.tables.layout_fit import errors_out_of_sample, fit, fit_constants, priors_for
 
 SEEDS_SINGLE, SEEDS_MULTI = 5, 20
 NETWORK = {"a100_40gb": 0.8 * 200e9, "a100_80gb": 0.8 * 200e9, "h100_80gb": 0.8 * 400e9}

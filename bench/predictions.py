@@ -10,8 +10,8 @@ from scipy.special import bdtr
 
 from bench import predict
 from bench.published import tables
-from benchsuite.predict.scaling.layout_fit import mean_off
 from benchsuite.predict.theory.arrays import Floats
+from benchsuite_plan.tables.layout_fit import mean_off
 
 MAX_SINGLE, MAX_MULTI, MAX_SCALES = 0.06, 0.08, 0.025
 MAX_STORAGE, MAX_UNET3D = 0.01, 0.05

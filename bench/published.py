@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchsuite.predict.scaling.configurations import Configurations
 from benchsuite.predict.theory.arrays import Floats
+from benchsuite_plan.tables.configurations import Configurations
 
 VTRAIN = {
     "# GPUs": "ranks",

@@ -10,12 +10,12 @@ import yaml
 
 from bench.predictions import told
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.layout import machines, models
-from benchsuite.predict.layout.candidates import Choices, Job, Layouts, valid_layouts
-from benchsuite.predict.layout.cost import cost
-from benchsuite.predict.layout.layout_search import NUM_DRAWS, QUANTILES, ranked
-from benchsuite.predict.layout.models import train_flops_per_sample
-from benchsuite.predict.theory.flops import transformer_flops
+from benchsuite_plan.layout import machines, models
+from benchsuite_plan.layout.candidates import Choices, Job, Layouts, valid_layouts
+from benchsuite_plan.layout.cost import cost
+from benchsuite_plan.layout.layout_search import NUM_DRAWS, QUANTILES, ranked
+from benchsuite_plan.layout.models import train_flops_per_sample
+from benchsuite_plan.theory.flops import transformer_flops
 
 RUNS = Path(__file__).parent / "published_runs.yaml"
 MAX_HALF_WIDTH = 0.25

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.throttle import throttled
-from benchsuite.cli.sweep import SweepOptions, sweep_file
+from benchsuite.cli.sweep import run_file
+from benchsuite.cli.sweep_options import SweepOptions
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
@@ -70,7 +71,7 @@ def measure(folder: Path, local: Path = Path("/dev/shm/benchsuite-bench"), scale
         }
         with throttled(root, scale.disk_bytes_per_s):
             given = [f"{key}={value}" for key, value in overrides.items()]
-            code = sweep_file(SweepOptions(Path("staging.yaml"), workload, store, given))
+            code = run_file(Path("staging.yaml"), SweepOptions(workload, store, given))
         if code:
             raise RuntimeError(f"the sweep of {workload} ended with {code}")
     shutil.rmtree(local, ignore_errors=True)

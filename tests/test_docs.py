@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from benchsuite import run
-from benchsuite.cli.app import EXAMPLES, VERBS, load_verb, run_command
+from benchsuite.cli.app import EXAMPLES, VERBS, added_verbs, load_verb, run_command
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import parse_sweep, parse_trial
 from benchsuite.grid.mistakes import sweep_mistakes
@@ -45,7 +45,7 @@ def test_verbs_exist(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) 
 def test_every_verb_is_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
     run_command(["--help"])
     listed = re.findall(r"^  ([a-z]+) ", capsys.readouterr().out.partition("Start:")[2], re.M)
-    assert set(listed) == set(VERBS)
+    assert set(listed) == {*VERBS, *added_verbs()}
     for verb in listed:
         assert re.search(rf"benchsuite {verb}\b|`{verb}`", README), f"{verb} is not in the README"
 
@@ -53,7 +53,9 @@ def test_every_verb_is_in_the_readme(capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_files_that_are_named_exist(name: str) -> None:
     text = (ROOT / name).read_text()
-    for path in re.findall(r"\b(?:benchsuite|storage|workloads|results|bench|tests)/[A-Za-z0-9_/.]*[A-Za-z0-9_]", text):
+    for path in re.findall(
+        r"\b(?:benchsuite|storage|workloads|results|bench|tests|planner)/[A-Za-z0-9_/.]*[A-Za-z0-9_]", text
+    ):
         assert (ROOT / path).exists(), f"{name} names {path}"
     for path in re.findall(r"\b[A-Z]+\.md\b", text):
         assert (ROOT / path).exists(), f"{name} names {path}"
@@ -89,7 +91,7 @@ def leaf(words: list[str]) -> tuple[str, Any, list[str]]:
 def test_options_in_commands_exist(name: str) -> None:
     for line in commands((ROOT / name).read_text()):
         words = line.split()[1:]
-        if words[0].split("|")[0] not in VERBS:
+        if words[0].split("|")[0] not in {*VERBS, *added_verbs()}:
             continue
         _, command, rest = leaf(words)
         known = {option for one in command.params for option in one.opts} | {"--help", "-h"}

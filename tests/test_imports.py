@@ -16,7 +16,7 @@ from benchsuite.workloads.flops import count
 from benchsuite.workloads.resnet50 import WORKLOAD as RESNET50
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("storage", "workloads", "results", "benchsuite")
+PACKAGES = ("storage", "workloads", "results", "benchsuite", "planner/benchsuite_plan")
 WORKLOADS = ["resnet50", "unet3d", "bert", "gpt_neox"]
 HEAVY = ["torch", "scipy.stats", "scipy.optimize", "plotly", "benchsuite.storage.create.convert", "pandas"]
 MAX_FUNCTION_LINES = 60

@@ -22,8 +22,6 @@ DATA = (
     "nightly/template/benchmarks/sweeps.py",
     "nightly/pages/LICENSES.txt",
     "analysis/device_peaks.yaml",
-    "predict/layout/machines/dgx-a100.yaml",
-    "predict/layout/models/gpt3.yaml",
     "results/charts/page.html",
     "schemas/trial.json",
     "sweeps/demo.yaml",

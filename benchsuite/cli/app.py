@@ -8,8 +8,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -59,7 +60,6 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Forecast": {
         "scaling": ("scaling:scaling", "Weak and strong scaling."),
         "predict": ("predict:predict", "Predict steps, rates and utilization at more ranks."),
-        "plan": ("plan:plan", "The best layouts of a model on a machine."),
     },
     "Reference": {
         "list": ("inspect:list_", "What there is to choose from."),
@@ -122,13 +122,20 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "check": ("benchsuite check --session latest",),
     "scaling": ("benchsuite scaling --where data.format=hdf5 --svg figures",),
     "predict": ("benchsuite predict --ranks 16,64", "benchsuite predict --table steps.csv --ranks 3360"),
-    "plan": ("benchsuite plan --model gpt-neox-20b --machine polaris --devices 96 --batch 1536",),
-    "list": ("benchsuite list machines",),
+    "list": ("benchsuite list formats",),
     "schema": ("benchsuite schema trial",),
 }
 """What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
+PLANNER = "which is a package of its own: `pip install ./planner` in a checkout of benchsuite"
 RETIRED: Mapping[str, str] = {
     "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
+    "plan": f"plan is the verb of benchsuite-plan, {PLANNER}",
+    "plan --no-sequence-parallel": "plan --no-sequence-parallel is retired: norms and dropout are split, as in trials",
+    "plan --no-flash-attention": "plan --no-flash-attention is retired: attention stores no scores, as in trials",
+    "list --yaml": f"list has no --yaml: `benchsuite plan list --yaml NAME` is of benchsuite-plan, {PLANNER}",
+    "predict --rows": f"layouts of a table: `benchsuite plan table FILE --rows FILE` is of benchsuite-plan, {PLANNER}",
+    "predict --node-bandwidth": f"layouts of a table: `benchsuite plan table FILE` is of benchsuite-plan, {PLANNER}",
+    "predict --scaling": f"layouts of a table: `benchsuite plan table FILE` is of benchsuite-plan, {PLANNER}",
     "demo --folder": "demo --folder is retired: its dataset goes to ./benchsuite-demo; start it elsewhere",
     "sweep --lanes": "sweep --lanes is retired: a sweep runs one trial at a time; to run several, start a sweep of the "
     "same session on each part of the nodes",
@@ -142,6 +149,27 @@ RETIRED: Mapping[str, str] = {
 FIRST = ("demo", "advise", "sweep", "report")
 """Verbs whose examples are in the help of `benchsuite` itself."""
 HELP = {"help_option_names": ["-h", "--help"]}
+ADDED = "benchsuite.verbs"
+"""The entry point group by which other packages add verbs."""
+
+
+@cache
+def added_verbs() -> Mapping[str, EntryPoint]:
+    """Verbs that installed packages add. None takes the name of a verb of ours, or of one that was found before."""
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=ADDED):
+        if entry.name not in VERBS:
+            found.setdefault(entry.name, entry)
+    return found
+
+
+def _line_of(entry: EntryPoint) -> str:
+    """The line of help of an added verb, which its package's summary is: nothing of it is imported for help."""
+    try:
+        summary = entry.dist and entry.dist.metadata["Summary"]
+    except Exception:  # metadata that are damaged or missing: the verb may run all the same
+        summary = None
+    return summary or f"A verb of {entry.value}."
 
 
 class Verbs(TyperGroup):
@@ -153,24 +181,52 @@ class Verbs(TyperGroup):
             self.add_command(TyperCommand(name=name, help=line))
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """List the verbs in the order of use."""
-        return list(VERBS)
+        """List the verbs in the order of use, then those that other packages add."""
+        self._add_others()
+        return [*VERBS, *added_verbs()]
+
+    def _add_others(self) -> None:
+        for name, entry in added_verbs().items():
+            self.commands.setdefault(name, TyperCommand(name=name, help=_line_of(entry)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """A section for each group."""
         for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, line) for name, (_, line) in group.items()], col_max=12)
+        if added_verbs():
+            with formatter.section("Of other packages"):
+                formatter.write_dl([(name, _line_of(entry)) for name, entry in added_verbs().items()], col_max=12)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            self._add_others()
         name, _, rest = super().resolve_command(ctx, args)
         return name, name and load_verb(name), rest
 
 
 def load_verb(name: str) -> Command:
-    """Import a verb and return its command."""
-    module_name, _, attribute = VERBS[name][0].partition(":")
-    module = import_module(f"benchsuite.cli.{module_name}")
+    """Import a verb and return its command.
+
+    Raises:
+        UserError: a verb of another package that cannot be loaded, whatever it raises.
+    """
+    if name in VERBS:
+        return _command(name, f"benchsuite.cli.{VERBS[name][0]}")
+    entry = added_verbs()[name]
+    try:
+        return _command(name, entry.value)
+    except (Exception, SystemExit) as error:
+        from benchsuite.contract.errors import UserError
+
+        why = f"{type(error).__name__}: {error}"
+        raise UserError(f"entry point {name} = {entry.value}: cannot be loaded: {why}") from error
+
+
+def _command(name: str, target: str) -> Command:
+    """Import `module:attribute`, a function or a group of them, as a command of this name."""
+    module_name, _, attribute = target.partition(":")
+    module = import_module(module_name)
     defined = getattr(module, attribute)
     if not isinstance(defined, typer.Typer):
         verb = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -1,11 +1,11 @@
 """The verbs `list`, `doctor` and `schema`, and `sweep --show-config`: what there is to choose, and what was chosen."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel, TypeAdapter
@@ -13,7 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 from benchsuite import storage, workloads
 from benchsuite.cli.common import Plain, tell
 from benchsuite.contract import emulated_devices
-from benchsuite.contract.errors import refuse
+from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK, SOME_FAILED
 from benchsuite.contract.terminal import PlainFormat, document, echo
 from benchsuite.contract.trial_spec import TrialSpec
@@ -22,33 +22,26 @@ from benchsuite.grid.expand import load_sweep
 from benchsuite.grid.layers import BUILT_IN, Layered, bundled, entries, layered
 from benchsuite.host.machine import this_machine
 from benchsuite.launch import launcher
-from benchsuite.predict.layout import machines, models
 from benchsuite.results.report.several_gpus import UNTESTED
 from benchsuite.workloads import engine
 from benchsuite.workloads.facts import FACTS
 
-SchemaName = Literal["trial", "sweep", "record", "manifest", "machine", "model", "table"]
+PLANNED = ("machine", "machines", "model", "models")
+"""What the planner lists and describes."""
 
 
 def list_(
     what: Annotated[
-        str, typer.Argument(help="workloads, formats, loaders, parallelism, engines, launchers, devices, models, ...")
+        str, typer.Argument(help="workloads, formats, loaders, parallelism, engines, launchers, devices or sweeps.")
     ] = "",
     format: Plain = "table",
-    yaml: Annotated[
-        str | None, typer.Option("--yaml", metavar="NAME", help="Print this one of the machines or models, to edit.")
-    ] = None,
 ) -> None:
     """What there is to choose from."""
     from benchsuite.host import doctor as examination
 
-    if yaml is not None:
-        from benchsuite.predict.layout import template
-
-        return document(template.text(what, yaml).removesuffix("\n"))
     found = everything()
-    if what and what not in found:
-        raise refuse("list", what, found)
+    if what:
+        _check("list", what, found)
     found = {what: found[what]} if what else found
     of_workloads = variants() if "workloads" in found else {}
     untested = examination.untested(found)
@@ -89,10 +82,25 @@ def _examined_devices() -> int:
 
 
 def schema(
-    what: Annotated[SchemaName, typer.Argument(help="trial, sweep, record, manifest, machine, model or table.")],
+    what: Annotated[str, typer.Argument(help="trial, sweep, record, manifest or table.")],
 ) -> None:
     """Print a JSON Schema."""
+    _check("schema", what, SCHEMAS)
     document(json_schema(what))
+
+
+def _check(verb: str, what: str, allowed: Collection[str]) -> None:
+    """Refuse what there is none of; of what moved to the planner say so.
+
+    Raises:
+        UserError: it is not allowed.
+    """
+    if what in PLANNED:
+        from benchsuite.cli.app import PLANNER
+
+        raise UserError(f"{verb} {what}: `benchsuite plan {verb} {what}` is of benchsuite-plan, {PLANNER}")
+    if what not in allowed:
+        raise refuse(verb, what, allowed)
 
 
 SCHEMAS: Mapping[str, str] = {
@@ -100,8 +108,6 @@ SCHEMAS: Mapping[str, str] = {
     "sweep": "benchsuite.contract.trial_spec:SweepSpec",
     "record": "benchsuite.results.store.record:AnyRecord",
     "manifest": "benchsuite.storage.dataset.manifest:Manifest",
-    "machine": "benchsuite.predict.layout.machines:Machine",
-    "model": "benchsuite.predict.layout.models:Model",
     "table": "benchsuite.predict.scaling.table_input:Table",
 }
 """Where each model is: that of tables takes pandas."""
@@ -126,8 +132,6 @@ def everything() -> dict[str, list[str]]:
             "emulated:TIME",
             "emulated:from-record ID",
         ],
-        "models": models.names(),
-        "machines": machines.names(),
         "sweeps": sorted(entry.name for entry in sweeps.iterdir() if entry.name.endswith(".yaml")),
     }
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from benchsuite.cli.app import PLANNER
 from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, warn_of_damage
 from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
@@ -22,7 +23,6 @@ from benchsuite.predict.scaling.model import Model
 from benchsuite.predict.scaling.outlook import COLUMNS, TEST_COLUMNS, check_reach
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.scaling.table_input import has_layouts, read
-from benchsuite.predict.scaling.table_layouts import LayoutCurves, why_series
 from benchsuite.predict.theory.alpha_beta_fit import from_nccl_tests, from_rows
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.render.tables import Column, Row, as_csv, as_json, as_markdown, inline
@@ -53,13 +53,6 @@ BackTest = Annotated[
         help="How far to trust it here: hide the largest scales, predict them from the others, print the errors.",
     ),
 ]
-Scaling = Annotated[
-    Literal["weak", "strong"],
-    typer.Option(
-        "--scaling",
-        help="Of layouts in a table: weak (the batch of a data-parallel rank stays) or strong (that of all).",
-    ),
-]
 BatchSize = Annotated[
     int | None,
     typer.Option(
@@ -72,22 +65,6 @@ BatchSize = Annotated[
 BucketCap = Annotated[
     float | None,
     typer.Option("--bucket-cap-mb", min=0.01, metavar="X", help="What if DDP's gradient buckets were of X MiB."),
-]
-NodeBandwidth = Annotated[
-    str | None,
-    typer.Option(
-        "--node-bandwidth",
-        metavar="SIZE",
-        help="What a node sends a second, all its devices together (200GB), for a table of layouts on one node.",
-    ),
-]
-Rows = Annotated[
-    Path | None,
-    typer.Option(
-        "--rows",
-        metavar="FILE",
-        help="Layouts to predict from a --table of layouts: the same columns, without times.",
-    ),
 ]
 NcclTests = Annotated[
     list[Path] | None,
@@ -114,15 +91,11 @@ SharedBandwidth = Annotated[
 MixEnvironments = Annotated[
     bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
 ]
-LAYOUTS_NEED = "allowed: with --table of layouts (hidden_size, num_layers, seq_len, microbatch)"
 UNTOLD = "a table does not tell of input; allowed: with --store"
 SAID_TWICE = "staged input does not share a file system; give one of both"
 CONTRADICTIONS = (
     (("--staging", "--storage", "--shared-bandwidth"), "--table", UNTOLD),
-    (("--rows",), "--store", LAYOUTS_NEED),
     (("--nccl-tests",), "--table", "a table does not tell what is sent; allowed: with --store"),
-    (("--rows",), "--back-test", "rows that were measured are tested; give one of both"),
-    (("--node-bandwidth",), "--store", f"its trials tell; {LAYOUTS_NEED}"),
     (("--staging",), "--shared-bandwidth", SAID_TWICE),
     (("--batch-size",), "--table", "made of a store's trials alone; allowed: with --store"),
     (("--batch-size",), "--back-test", "choose measured ones with --where batch_size=N; give one of both"),
@@ -137,14 +110,11 @@ def predict(
     ranks: Annotated[str, typer.Option("--ranks", metavar="N,N", help="Numbers of ranks: 16,64,256.")] = "",
     store: Store = DEFAULT_STORE,
     table: Table = None,
-    rows: Rows = None,
     nccl_tests: NcclTests = None,
     where: Where = None,
     back_test: BackTest = False,
-    scaling: Scaling = "weak",
     batch_size: BatchSize = None,
     bucket_cap_mb: BucketCap = None,
-    node_bandwidth: NodeBandwidth = None,
     network: Network = 1.0,
     storage: Storage = 1.0,
     shared_bandwidth: SharedBandwidth = None,
@@ -154,18 +124,16 @@ def predict(
     format: Tabular = "table",
 ) -> None:
     """Predict steps, rates and utilization at more ranks, each with a 90 % interval."""
-    counts = numbers(ranks, back_test or rows is not None)
+    counts = numbers(ranks, back_test)
     check_apart(
         {
             "--table": table is not None,
             "--store": table is None,
-            "--rows": rows is not None,
             "--nccl-tests": bool(nccl_tests),
             "--back-test": back_test,
             "--staging": staging,
             "--storage": storage != 1,
             "--shared-bandwidth": shared_bandwidth is not None,
-            "--node-bandwidth": node_bandwidth is not None,
             "--batch-size": batch_size is not None,
             "--bucket-cap-mb": bucket_cap_mb is not None,
         }
@@ -174,17 +142,11 @@ def predict(
     section = partial(_of_curve, counts, back_test, far, (network, storage, bucket_cap_mb))
     if table is not None:
         frame = fulfilling(read(table), where or []).reset_index(drop=True)
-        given = {"--node-bandwidth": node_bandwidth, "--rows": rows}
-        asked = [option for option, value in given.items() if value is not None]
-        why = why_series(frame, table.name) if has_layouts(frame) and not asked else None
-        if has_layouts(frame) and why is None:
-            known = LayoutCurves.of(frame, table.name, network, _rate(node_bandwidth, "--node-bandwidth"))
-            sections = [_of_layouts(known, counts, rows, scaling, back_test, far)]
-        elif asked:
-            raise UserError(f"{asked[0]}: {table.name} tells no layouts; {LAYOUTS_NEED}")
-        else:
-            sections = _of_curves(from_table(frame, table.name), section)
-            sections = [replace(one, lines=[*one.lines, *([why] if why else [])]) for one in sections]
+        if has_layouts(frame):
+            raise UserError(
+                f"table {table.name} has layouts: `benchsuite plan table {table}` is of benchsuite-plan, {PLANNER}"
+            )
+        sections = _of_curves(from_table(frame, table.name), section)
         sections = [replace(one, lines=[*one.lines, str(frame.attrs.get("read", ""))]) for one in sections]
     else:
         found = series_of(ResultsStore(store), where or [], mix_environments)
@@ -330,16 +292,3 @@ def _within_reach(curve: Curve, counts: Sequence[int], far: bool) -> Model:
     model = fit(curve)
     check_reach(curve, counts, far)
     return model
-
-
-def _of_layouts(
-    known: LayoutCurves, counts: Sequence[int], rows: Path | None, scaling: str, back_test: bool, far: bool
-) -> Section:
-    if back_test:
-        return Section(known.name, *known.back_test())
-    if rows is not None:
-        wanted = read(rows, timed=False)
-        known.check_reach(wanted["ranks"].astype(int).tolist(), far)
-        return Section(f"{known.name} · {rows.name}", known.of_rows(wanted), known.assumptions(None))
-    known.check_reach(counts, far)
-    return Section(f"{known.name} · {scaling}", known.outlooks(counts, scaling), known.assumptions(scaling))

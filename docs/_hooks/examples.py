@@ -26,8 +26,9 @@ FORKING = """
 import gc, json, os, runpy, signal, sys
 import scipy.stats
 import torch
-from benchsuite.cli import data, plan
+from benchsuite.cli import data
 from benchsuite.cli.app import main
+from benchsuite_plan.cli import app
 
 gc.freeze()  # else each would go through all that is imported as it ends
 for line in iter(sys.stdin.readline, ""):

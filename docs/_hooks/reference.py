@@ -1,12 +1,14 @@
 """Fills pages with what the code says: verbs, fields, figures, caveats, exit codes."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from benchsuite.cli.app import VERBS, load_verb
+from benchsuite.cli.app import VERBS, added_verbs, load_verb
 from benchsuite.contract import exit_codes
 from benchsuite.contract.trial_spec import SweepSpec, TrialSpec
 from benchsuite.results.render.caveats import CAVEATS
@@ -25,15 +27,21 @@ def filled(markdown: str) -> str:
 
 def verbs() -> str:
     """A section for each verb, and for each verb of a group: what it does, and its options."""
-    return "\n\n".join(text for name in VERBS for text in _verb(load_verb(name), name))
+    return "\n\n".join(text for name in (*VERBS, *added_verbs()) for text in _verb(load_verb(name), name))
 
 
 def _verb(command: Any, name: str) -> Iterator[str]:
     inner = getattr(command, "commands", None)
     if inner:
+        yield from _alone(command, name) if command.invoke_without_command else ()
         for word, one in inner.items():
             yield from _verb(one, f"{name} {word}")
-        return
+    else:
+        yield from _alone(command, name)
+
+
+def _alone(command: Any, name: str) -> Iterator[str]:
+    """A section for a verb."""
     help_ = (command.help or VERBS.get(name, ("", ""))[1]).strip()
     given = [one.name for one in command.params if one.param_type_name == "argument"]
     usage = " ".join(["benchsuite", name, *(word.upper() for word in given)])
@@ -100,6 +108,34 @@ def caveats() -> str:
     return _table(("caveat", "cause", "what helps"), rows)
 
 
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench" / "results"
+
+
+def claims() -> str:
+    """BENCHMARKS.md without its title; what links to a section's figures there leads to its tables here."""
+    text = (ROOT / "BENCHMARKS.md").read_text().partition("\n")[2]
+    return re.sub(r"\(bench/results/([a-z]+)\.json\)", r"(#\1)", text).replace("(docs/", "(")
+
+
+def benchmark_tables() -> str:
+    """What each section of the benchmarks printed when it last ran."""
+    return "\n\n".join(_benchmark(json.loads(path.read_text())) for path in sorted(RESULTS.glob("*.json")))
+
+
+def _benchmark(result: dict[str, Any]) -> str:
+    ran = f"`{result['command']}`, {result['date']}, {result['machine']}"
+    return "\n\n".join([f"### {result['section']}", ran, *map(_part, result["parts"])])
+
+
+def _part(part: dict[str, Any]) -> str:
+    if "rows" in part:
+        return _table(tuple(part["columns"]), (tuple(row) for row in part["rows"]))
+    if "goal" in part:
+        return f"Goal: {_cell(part['goal'])}: {'met' if part['met'] else '**missed**'}."
+    return _cell(part["text"])
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "verbs": verbs,
     "sweep": lambda: _spec(SweepSpec),
@@ -107,4 +143,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "record": record,
     "exit codes": codes,
     "caveats": caveats,
+    "claims": claims,
+    "benchmark tables": benchmark_tables,
 }

@@ -130,7 +130,6 @@ MISTAKES = (
     ("data", "verify", f"/nowhere/{FORGED}"),
     ("data", "convert", f"/nowhere/{FORGED}", "{folder}/out"),
     ("data", "stage", f"/nowhere/{FORGED}"),
-    ("plan", "--model", FORGED, "--machine", "dgx-a100"),
 )
 
 

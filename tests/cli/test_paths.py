@@ -43,8 +43,6 @@ VERBS = (
     ("compare", URL, "x"),
     ("baseline", "set", "--store", URL),
     ("predict", "--table", URL),
-    ("plan", "--model", URL, "--machine", "dgx-a100"),
-    ("plan", "--schedule", "1f1b", "--svg", URL),
     ("scaling", "--svg", URL),
 )
 

@@ -121,83 +121,12 @@ def test_model_parallel_ranks_share_their_samples(run_cli: Run, tmp_path: Path):
     assert "input:" not in out, "a table tells nothing of it"
 
 
-def test_table_of_layouts(run_cli: Run, tmp_path: Path):
-    lines = ["gpus,tp,microbatch,global_batch,hidden,layers,seq,step_s"]
-    for gpus in (2, 4, 8):
-        for tp, micro in ((1, 1), (1, 2), (2, 1), (2, 2)):
-            lines.append(f"{gpus},{tp},{micro},{micro * 8 * gpus // tp},1024,24,1024,{0.1 * micro / tp + 0.02 * tp}")
-    (tmp_path / "layouts.csv").write_text("\n".join(lines))
-    code, out, err = run_cli("predict", "--table", "layouts.csv", "--ranks", "16", "--format", "json")
-    assert (code, err) == (0, "")
-    (found,) = json.loads(out)
-    assert [row["label"] for row in found["rows"]] == [
-        "tensor 1 microbatch 1",
-        "tensor 1 microbatch 2",
-        "tensor 2 microbatch 1",
-        "tensor 2 microbatch 2",
-    ]
-    assert any(
-        line.startswith("one model from one source: how far others would be off is not known")
-        for line in found["assumptions"]
-    )
-    given = ("predict", "--table", "layouts.csv", "--ranks", "16", "--node-bandwidth", "160GB")
-    assert "between nodes each is taken to get about 160 GB/s, as given" in " ".join(run_cli(*given)[1].split())
-    line = error_line(run_cli, "--table", "layouts.csv", "--ranks", "16", "--node-bandwidth", "0GB")
-    assert "--node-bandwidth '0GB': allowed: above 0, such as 5GB" in line
-    (tmp_path / "plain.csv").write_text("gpus,step_s\n1,0.5\n2,0.5\n")
-    line = error_line(run_cli, "--table", "plain.csv", "--ranks", "4", "--node-bandwidth", "5GB")
-    assert "--node-bandwidth: plain.csv tells no layouts; allowed: with --table of layouts (hidden_size" in line
-
-
-def layouts(path: Path) -> None:
-    """Eight layouts on 2, 4 and 8 devices of one node; a step is no straight line in anything."""
-    lines = ["gpus,tp,microbatch,global_batch,hidden,layers,seq,step_s"]
-    for gpus in (2, 4, 8):
-        for tp, micro in ((1, 1), (1, 2), (2, 1), (2, 2)):
-            step_s = (0.1 * micro / tp + 0.02 * tp) * (1.3 if gpus == 8 else 1.0)
-            lines.append(f"{gpus},{tp},{micro},{micro * 8 * gpus // tp},1024,24,1024,{step_s}")
-    path.write_text("\n".join(lines))
-
-
-def test_rows_without_a_time(run_cli: Run, tmp_path: Path):
-    """The first was measured, the others were not; nodes stand in place of ranks."""
-    layouts(tmp_path / "layouts.csv")
-    names = "nodes,gpus_per_node,tp,microbatch,global_batch,hidden,layers,seq"
-    (tmp_path / "asked.csv").write_text(
-        f"{names}\n1,4,2,1,16,1024,24,1024\n1,8,4,1,16,1024,24,1024\n2,8,1,1,128,1024,24,1024"
-    )
-    asked = ("predict", "--table", "layouts.csv", "--rows", "asked.csv")
-    code, out, err = run_cli(*asked, "--format", "json")
-    assert (code, err) == (0, "")
-    (found,) = json.loads(out)
-    assert [row["ranks"] for row in found["rows"]] == [4, 8, 16]
-    measured, other, far = found["rows"]
-    assert measured["step_s"] == measured["measured_s"] == pytest.approx(0.09)
-    assert other["measured_s"] is None and other["efficiency"] is None
-    for row in (other, far):
-        assert 0 < row["step_s_low"] < row["step_s"] < row["step_s_high"]
-        assert row["samples_per_s"] == pytest.approx({8: 16, 16: 128}[row["ranks"]] / row["step_s"])
-    assert "asked.csv" in run_cli(*asked)[1]
-    (tmp_path / "plain.csv").write_text("gpus,step_s\n1,0.5\n2,0.5\n")
-    assert "--rows: plain.csv tells no layouts" in error_line(run_cli, "--table", "plain.csv", "--rows", "asked.csv")
-    assert "--rows: each row needs hidden_size" in error_line(run_cli, "--table", "layouts.csv", "--rows", "plain.csv")
-    assert "--rows with --store" in error_line(run_cli, "--rows", "asked.csv")
-
-
-def test_columns_of_shape_make_a_series_no_worse(run_cli: Run, tmp_path: Path):
-    """Three scales of one layout are a series with its shape as without it."""
-    bare = {8: 4.0, 16: 2.0, 32: 1.01}
-    (tmp_path / "bare.csv").write_text(
-        "\n".join(["gpus,global_batch,step_s", *(f"{n},1024,{s}" for n, s in bare.items())])
-    )
-    rows = [f"{n},1024,{s},2,1024,24,1024" for n, s in bare.items()]
-    (tmp_path / "shape.csv").write_text("\n".join(["gpus,global_batch,step_s,microbatch,hidden,layers,seq", *rows]))
-    (one,), (other,) = (
-        json.loads(run_cli("predict", "--table", name, "--ranks", "256", "--format", "json")[1])
-        for name in ("bare.csv", "shape.csv")
-    )
-    assert one["rows"] == other["rows"] and one["rows"][0]["efficiency"] > 0.97
-    assert "3 rows, where the model of layouts needs 6: each layout is a series of its own" in other["assumptions"]
+def test_a_table_of_layouts_is_the_planners(run_cli: Run, tmp_path: Path):
+    (tmp_path / "layouts.csv").write_text("gpus,microbatch,hidden,layers,seq,step_s\n2,1,1024,24,1024,0.5\n")
+    line = error_line(run_cli, "--table", "layouts.csv", "--ranks", "16")
+    assert "`benchsuite plan table layouts.csv` is of benchsuite-plan" in line
+    for option in (("--rows", "x.csv"), ("--node-bandwidth", "5GB")):
+        assert "`benchsuite plan table FILE" in error_line(run_cli, "--table", "layouts.csv", *option)
 
 
 def test_what_ifs(run_cli: Run, store: Path):
@@ -254,10 +183,6 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
         ((), "--ranks is missing: give numbers of ranks to predict"),
         (("--ranks", "8,many"), "--ranks 'many': allowed: whole numbers from 1, with commas"),
         (("--ranks", "33"), "33 ranks are 8.25 times the 4 measured; allowed: up to 8 times (32)"),
-        (
-            ("--ranks", "8", "--scaling", "week"),
-            "'--scaling': 'week' is not allowed; nearest: weak; allowed: weak, strong",
-        ),
         (("--ranks", "8", "--shared-bandwidth", "fast"), "--shared-bandwidth 'fast': not a size"),
         (("--ranks", "8", "--shared-bandwidth", "0B"), "--shared-bandwidth '0B': allowed: above 0, such as 5GB"),
         (("--ranks", "8", "--shared-bandwidth", "5GB", "--staging"), "--staging with --shared-bandwidth: staged input"),
@@ -273,7 +198,6 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
             ("--ranks", "8", "--bucket-cap-mb", "4", "--table", "t.csv"),
             "--bucket-cap-mb with --table: a table does not",
         ),
-        (("--ranks", "8", "--node-bandwidth", "5GB"), "--node-bandwidth with --store: its trials tell; allowed: with"),
         (("--ranks", "8", "--bucket-cap-mb", "4"), "--bucket-cap-mb: no DDP with buckets at 2 ranks or more"),
         (("--ranks", "8", "--batch-size", "12"), "--batch-size 12: weak · resnet50 tiny synthetic"),
     ],

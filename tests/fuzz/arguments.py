@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from benchsuite.cli.app import VERBS, load_verb
+from benchsuite.cli.app import VERBS, added_verbs, load_verb
 from benchsuite.results.store.store import ResultsStore
 from tests.fuzz.running import COMMAND, check_said, command, inside
 from tests.results.made import made_record
@@ -34,12 +34,12 @@ def verbs() -> dict[str, tuple[str, ...]]:
     def look_at(verb: str, command: Any) -> None:
         for name, each in getattr(command, "commands", {}).items():
             look_at(f"{verb} {name}", each)
-        if not hasattr(command, "commands") and verb not in WORKS:
+        if (not hasattr(command, "commands") or command.invoke_without_command) and verb not in WORKS:
             found[verb] = tuple(
                 option for parameter in command.params for option in parameter.opts if option[:1] == "-"
             )
 
-    for name in VERBS:
+    for name in (*VERBS, *added_verbs()):
         look_at(name, load_verb(name))
     return found
 

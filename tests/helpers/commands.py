@@ -16,7 +16,6 @@ VERBS = (
     ("--version",),
     ("list",),
     ("list", "--format", "json"),
-    ("list", "machines", "--yaml", "{machine}"),
     ("schema", "record"),
     ("doctor", "{folder}"),
     ("sweep", "{sweep}", "--dry-run", "--store", "{store}"),
@@ -28,8 +27,6 @@ VERBS = (
     ("results", "export", "junit", "--store", "{store}"),
     ("status", "{sweep}", "--store", "{store}"),
     ("baseline", "set", "--store", "{store}"),
-    ("plan", "--model", "gpt3-125m", "--machine", "dgx-a100", "--devices", "8", "--batch", "64"),
-    ("plan", "--schedule", "1f1b", "--pipeline-parallel", "2", "--microbatches", "4"),
 )
 """Words of command lines; `filled` puts in what stands in braces."""
 
@@ -48,7 +45,6 @@ def filled(verb: tuple[str, ...], folder: Path, store: Path) -> list[str]:
         "folder": folder,
         "store": store,
         "sweep": written(folder, "sweep.yaml", {"name": "small", "base": base, "grid": {"world_size": [1, 2]}}),
-        "machine": "dgx-a100",
     }
     return [word.format(**names) for word in verb]
 
@@ -75,7 +71,7 @@ def through_shell(words: list[str], ending: str) -> subprocess.CompletedProcess[
 FORKING = """
 import gc, json, os, sys
 import scipy.stats
-from benchsuite.cli import inspect, plan, report, sweep
+from benchsuite.cli import inspect, report, sweep
 from benchsuite.cli.app import main
 
 asked = json.load(sys.stdin)

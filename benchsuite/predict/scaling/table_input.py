@@ -13,7 +13,6 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, RootModel
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling.configurations import Configurations
 
 TIMES = ("step_s", "step_ms", "samples_per_s", "tokens_per_s", "tps_per_gpu")
 
@@ -123,8 +122,6 @@ ROUND_SAMPLES = 2
 """Decimals of samples per step that rates and times, as printed, leave."""
 SHAPE = ("hidden_size", "num_layers", "seq_len", "microbatch")
 """What a table of layouts has at least, besides ranks and a time."""
-MODEL = ("hidden_size", "num_layers", "num_heads", "vocab_size")
-"""Columns of the model itself."""
 DEFAULTS: Mapping[str, float] = {
     "vocab_size": 50257,
     "tensor": 1,
@@ -368,40 +365,6 @@ def has_layouts(frame: pd.DataFrame) -> bool:
     return {*SHAPE} <= {*frame.columns}
 
 
-def configurations(frame: pd.DataFrame) -> tuple[Configurations, list[str]]:
-    """A table's rows as configurations, and what was assumed where it tells nothing.
-
-    Raises:
-        UserError: a number of microbatches that is not whole, or ranks that are not the product of the degrees.
-    """
-    told = frame.assign(data=data_ranks(frame))
-    assumed = [f"{name} {value:g}: not in the table" for name, value in DEFAULTS.items() if name not in told]
-    for name, value in DEFAULTS.items():
-        told[name] = told.get(name, pd.Series(value, told.index)).fillna(value)
-    if "num_heads" not in told:
-        told["num_heads"] = np.maximum(np.round(told["hidden_size"] / 64), 1)
-        assumed.append("heads of 64: their number is not in the table")
-    if not {"num_microbatches", "global_batch_size", "batch_size"} & {*told.columns}:
-        assumed.append("one microbatch a step: neither their number nor the batch is in the table")
-    told["num_microbatches"] = samples_per_step(frame) / told["data"] / told["microbatch"]
-    _check(told)
-    columns = {name: told[name].to_numpy(dtype=np.float64) for name in Configurations.__dataclass_fields__}
-    return Configurations(**columns), assumed
-
-
-def _check(told: pd.DataFrame) -> None:
-    for number, row in enumerate(told.to_dict(orient="records"), 1):
-        product = row["tensor"] * row["pipeline"] * row["data"]
-        if product != row["ranks"]:
-            degrees = f"tp {row['tensor']:g} x pp {row['pipeline']:g} x dp {row['data']:g} = {product:g}"
-            raise UserError(f"row {number}: {degrees}, but {row['ranks']:g} ranks")
-        if row["num_microbatches"] < 1 or abs(row["num_microbatches"] % 1) > 1e-9:
-            raise UserError(
-                f"row {number}: {row['num_microbatches']:g} microbatches of {row['microbatch']:g} per rank; they must "
-                "be whole: global batch / (dp x microbatch)"
-            )
-
-
 def families(frame: pd.DataFrame) -> "pd.Series[int]":
     """A number for each layout: rows of one differ only in data-parallel ranks, the batch that follows, and results.
 
@@ -411,12 +374,6 @@ def families(frame: pd.DataFrame) -> "pd.Series[int]":
     if not kept:
         return pd.Series(0, frame.index)
     return frame.groupby(kept, dropna=False, sort=False).ngroup()
-
-
-def sources(frame: pd.DataFrame) -> "pd.Series[int]":
-    """A number for each source of rows: another model, or another word in a column of text."""
-    kept = [name for name in apart(frame) if name not in NAMES or name in MODEL]
-    return frame.groupby(kept, dropna=False, sort=False).ngroup() if kept else pd.Series(0, frame.index)
 
 
 def apart(frame: pd.DataFrame) -> list[str]:

@@ -1,4 +1,4 @@
-"""Closed forms that the scaling model and the planner share, each with its source.
+"""Closed forms that the suite and the planner share, each with its source.
 
-Read `collectives`, then `pipeline`; a whole step is `layout.step`.
+Read `collectives`, then `alpha_beta_fit`; `schedules` draws pipelines, `roofline` says what a device can reach.
 """

@@ -5,12 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchsuite.predict.layout import machines
 from benchsuite.predict.scaling import outlook
 from benchsuite.predict.scaling.curve import Curve, Point
 from benchsuite.predict.scaling.exposed_communication import buckets_of, exposed, ring_s
 from benchsuite.predict.scaling.from_store import from_series
-from benchsuite.predict.scaling.nodes import SLOWER, Placement, in_words, placement_of
+from benchsuite.predict.scaling.nodes import Placement, in_words, placement_of
 from benchsuite.predict.scaling.series import fit
 from benchsuite.predict.theory.alpha_beta_fit import Key
 from benchsuite.predict.theory.alpha_beta_fit import fit as fit_collective
@@ -198,11 +197,3 @@ class TestProbes:
     def test_probes_on_other_nodes_than_the_ranks_would_fill_are_left_out(self):
         found = self.curve(self.probed(2, 1e-9, 1) | self.probed(8, 1e-9, 1) | self.probed(16, 1e-8, 16))
         assert not found.placement.probed
-
-
-def test_the_slowest_network_is_that_of_the_machines_there_are():
-    ratios = []
-    for name in machines.names():
-        machine = machines.load(name)
-        ratios.append(machine.intra_node.bytes_per_s / (machine.node_bytes_per_s / machine.devices_per_node))
-    assert max(ratios) == pytest.approx(SLOWER)

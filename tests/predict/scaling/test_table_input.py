@@ -1,23 +1,13 @@
-"""Users' tables: columns by many names, times in many units, layouts and curves; and the error lines."""
+"""Users' tables: columns by many names, times in many units, and curves; and the error lines."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.scaling.from_store import from_table
-from benchsuite.predict.scaling.table_input import configurations, families, has_layouts, read, words
-from benchsuite.predict.scaling.table_layouts import LayoutCurves
-
-VTRAIN = """# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,\
-data parallelism,pipeline parallelism,iteration time (ms)
-2,16,8,1024,16,24,1024,1,1,2,372.160408
-8,32,4,1024,16,24,1024,2,2,2,219.732754
-4,16,4,2048,16,24,1024,1,2,2,410.490577
-"""
-"""The first rows of VIA-Research/vTrain's single-node table (data/; MIT), as printed there."""
+from benchsuite.predict.scaling.table_input import families, read, words
 
 
 @pytest.fixture
@@ -27,18 +17,6 @@ def table(tmp_path: Path):
         return tmp_path / name
 
     return write
-
-
-def test_published_headings_are_understood(table):
-    frame = read(table(VTRAIN))
-    assert has_layouts(frame)
-    assert frame["ranks"].tolist() == [2, 8, 4]
-    assert frame["step_s"].tolist() == pytest.approx([0.372160408, 0.219732754, 0.410490577])
-    runs, assumed = configurations(frame)
-    assert runs.num_microbatches.tolist() == [2, 4, 2]
-    assert (runs.tensor.tolist(), runs.data.tolist(), runs.pipeline.tolist()) == ([1, 2, 1], [1, 2, 2], [2, 2, 2])
-    assert "recompute 0: not in the table" in assumed
-    assert not any("heads" in line for line in assumed)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +164,6 @@ def test_how_a_table_was_read_is_told(table):
     assert "no batch" not in read(table("gpus,batch_size,step_s\n1,8,0.5\n")).attrs["read"]
 
 
-def test_degrees_must_multiply_to_the_ranks_and_microbatches_be_whole(table):
-    with pytest.raises(UserError, match=r"row 1: tp 1 x pp 2 x dp 1 = 2, but 4 ranks"):
-        configurations(read(table(VTRAIN.replace("\n2,16", "\n4,16"))))
-    with pytest.raises(UserError, match=r"row 1: 2\.5 microbatches of 8 per rank"):
-        configurations(read(table(VTRAIN.replace("\n2,16", "\n2,20"))))
-
-
 def test_families_differ_in_more_than_ranks(table):
     text = "gpus,model,batch_size,step_s\n1,a,8,0.5\n2,a,8,0.6\n1,b,8,0.7\n"
     frame = read(table(text))
@@ -256,65 +227,3 @@ def test_tokens_per_second_and_device(table):
     for name in ("tps_per_gpu", "tokens/s/gpu", "tps/gpu"):
         frame = read(table(f"gpus,batch_size,seq,{name}\n8,2,1024,4096\n16,2,1024,2048\n"))
         assert frame["step_s"].tolist() == [0.5, 1.0]
-
-
-class TestLayoutCurves:
-    def of(self, table, rows: int = 12) -> LayoutCurves:
-        lines = ["gpus,microbatch,global_batch,hidden,layers,seq,tp,step_s"]
-        for n in range(rows):
-            gpus, tp, micro = 2 ** (1 + n % 3), 1 + n % 2, 2 ** (n // 3 % 3)
-            data = gpus // tp
-            seconds = 0.05 * micro * 16 / tp + 0.01 * tp
-            lines.append(f"{gpus},{micro},{micro * 16 * data},1024,24,1024,{tp},{seconds}")
-        return LayoutCurves.of(read(table("\n".join(lines))), "t.csv")
-
-    def test_weak_keeps_microbatches_and_strong_divides_them(self, table):
-        curves = self.of(table)
-        weak, strong = curves.outlooks((32,), "weak"), curves.outlooks((32,), "strong")
-        assert {row["ranks"] for row in (*weak, *strong)} == {32}
-        assert weak[0]["samples_per_s"] > strong[0]["samples_per_s"]
-        assert 0.3 < weak[0]["efficiency"] <= 1.0
-        assert weak[0]["step_s_low"] < weak[0]["step_s"] < weak[0]["step_s_high"]
-        shares = [weak[0][f"{name}_share"] for name in ("compute", "communication", "bubble")]
-        assert sum(shares) == pytest.approx(1)
-
-    def test_a_layout_that_cannot_be_is_left_out(self, table):
-        curves = self.of(table)
-        assert all("tensor 2" not in row["label"] for row in curves.outlooks((17,), "weak"))
-        with pytest.raises(UserError, match=r"t\.csv: no layout of it can be at 1024 ranks"):
-            curves.outlooks((1024,), "strong")
-
-    def test_one_layout_alone_is_predicted(self, table):
-        lines = ["gpus,microbatch,global_batch,hidden,layers,seq,step_s"]
-        lines += [f"{n},2,{32 * n},1024,24,1024,{0.5 + 0.01 * n}" for n in (1, 2, 3, 4, 6, 8)]
-        curves = LayoutCurves.of(read(table("\n".join(lines))), "t.csv")
-        (row,) = curves.outlooks((16,), "weak")
-        assert 0.4 < row["step_s_low"] < row["step_s"] < row["step_s_high"] < 1.0
-        assert any(line.startswith("one model from one source: how far others") for line in curves.assumptions("weak"))
-
-    def test_one_microbatch_where_no_batch_is_told_is_told(self, table):
-        text = "gpus,microbatch,hidden,layers,seq,step_s\n2,3,64,2,8,0.5\n"
-        runs, assumed = configurations(read(table(text)))
-        assert runs.num_microbatches.tolist() == [1]
-        assert "one microbatch a step: neither their number nor the batch is in the table" in assumed
-
-    def test_refuses_too_far(self, table):
-        curves = self.of(table)
-        curves.check_reach([64], far=False)
-        curves.check_reach([128], far=True)
-        with pytest.raises(UserError, match=r"65 ranks are 8\.12 times the 8 measured; allowed: up to 8 times \(64\)"):
-            curves.check_reach([16, 65], far=False)
-
-    def test_back_test_holds_the_largest_back(self, table):
-        rows, (fitted, summary) = self.of(table, 24).back_test()
-        assert {row["ranks"] for row in rows} == {8} and len(rows) == 8
-        assert fitted == "fitted to the 16 rows of up to 4 ranks"
-        assert np.median([abs(row["error"]) for row in rows]) < 0.1
-        assert summary.startswith("8 predicted: error median ")
-
-    def test_a_faster_network_shortens_the_exchange(self, table):
-        from dataclasses import replace
-
-        curves = self.of(table)
-        slow, fast = (replace(curves, network=factor).outlooks((16,), "weak") for factor in (0.1, 10.0))
-        assert slow[1]["communication_share"] > fast[1]["communication_share"]

@@ -24,7 +24,7 @@ from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, latency_bounds,
 from benchsuite.storage.observe.io_trace import Tracer, observed
 from benchsuite.storage.observe.page_cache import evict
 from tests.storage.conftest import Made
-from tests.storage.samples import PARAMS, STORED, file_system
+from tests.storage.samples import PARAMS, STORED, file_system, skip_without_library
 
 MAPPED = ("lmdb", "tokens")
 """Formats whose samples come as pages of mapped files."""
@@ -240,17 +240,17 @@ class TestFormats:
         assert found["bytes"]["only_counted"] > 0.9 * found["bytes"]["delivered"]
         assert found["seen_fraction"] < 0.1
 
-    def test_dalis_files_are_read_by_wrapped_calls(self, made: Made) -> None:
+    def test_dali_maps_files_which_is_not_seen_and_is_told(self, made: Made) -> None:
         pytest.importorskip("nvidia.dali")
         found = loaded(made("files", "image"), "dali", 3, epochs=300)  # 5 MB: what libraries read once is little of it
-        assert found["threads"] >= 3
-        assert 0.9 * found["bytes"]["delivered"] <= found["bytes"]["seen"]
-        assert found["bytes"]["only_counted"] < 0.05 * found["bytes"]["delivered"] + 100_000
+        assert found["bytes"]["seen"] < 0.05 * found["bytes"]["delivered"]
+        assert found["seen_fraction"] < 0.1
 
     @pytest.mark.parametrize(
         ("name", "kind"), [pytest.param(*pair, marks=() if pair in ONCE else pytest.mark.full) for pair in STORED]
     )
     def test_what_comes_from_storage_is_what_was_evicted(self, made: Made, name: str, kind: str) -> None:
+        skip_without_library(name)
         dataset = made(name, kind)
         if file_system(dataset.folder) in ("tmpfs", "ramfs"):
             pytest.skip("the temporary folder lies in memory: nothing is read from storage there")
@@ -259,7 +259,7 @@ class TestFormats:
 
     def test_each_file_is_read_once_an_epoch(self, made: Made) -> None:
         dataset = made("files", "image")
-        found = loaded(dataset, "torch", 0, epochs=3, exactly=True)
+        found = loaded(dataset, "threads", 0, epochs=3, exactly=True)
         assert found["files"]["distinct"] == 26
         assert (found["files"]["opens"], found["files"]["most_opens"]) == (78, 3)
         assert found["files"]["bytes_per_size"] == pytest.approx(3)

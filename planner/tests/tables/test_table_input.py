@@ -1,0 +1,224 @@
+"""Users' tables: columns by many names, times in many units, what was assumed; and the error lines."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from benchsuite.contract.errors import UserError
+from benchsuite_plan.tables.table_input import (
+    COUNTS,
+    FLAGS,
+    NAMES,
+    TIMES,
+    Table,
+    TableRow,
+    _name_of,
+    configurations,
+    families,
+    read,
+    words,
+)
+
+VTRAIN = """# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,\
+data parallelism,pipeline parallelism,iteration time (ms)
+2,16,8,1024,16,24,1024,1,1,2,372.160408
+8,32,4,1024,16,24,1024,2,2,2,219.732754
+4,16,4,2048,16,24,1024,1,2,2,410.490577
+"""
+"""The first rows of VIA-Research/vTrain's single-node table (data/; MIT), as printed there."""
+SHAPE = {"hidden": 64, "layers": 2, "seq": 8, "microbatch": 1}
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Write:
+    def write(text: str, name: str = "t.csv") -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def shaped(text: str, mark: str = ",") -> str:
+    """A CSV with the columns of SHAPE before its own."""
+    head, *rows = text.splitlines()
+    before = [mark.join(SHAPE), *[mark.join(map(str, SHAPE.values()))] * len(rows)]
+    return "\n".join(f"{own}{mark}{row}" for own, row in zip(before, [head, *rows], strict=True)) + "\n"
+
+
+def test_published_headings_are_understood(table: Write):
+    frame = read(table(VTRAIN))
+    assert frame["ranks"].tolist() == [2, 8, 4]
+    assert frame["step_s"].tolist() == pytest.approx([0.372160408, 0.219732754, 0.410490577])
+    runs, assumed = configurations(frame)
+    assert runs.num_microbatches.tolist() == [2, 4, 2]
+    assert (runs.tensor.tolist(), runs.data.tolist(), runs.pipeline.tolist()) == ([1, 2, 1], [1, 2, 2], [2, 2, 2])
+    assert "recompute 0: not in the table" in assumed
+    assert not any("heads" in line for line in assumed)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("ranks,step_s\n1,0.5\n2,0.6\n", [0.5, 0.6]),
+        ("gpus,ms/step\n1,500\n2,600\n", [0.5, 0.6]),
+        ("gpus,step (s),steps\n1,0.5,1000\n2,0.6,1000\n", [0.5, 0.6]),
+        ("GPUs,batch size,images/s\n1,32,64\n2,32,128\n", [0.5, 0.5]),
+        ("GPUs,global batch,samples/s\n1,64,64\n2,64,100\n", [1.0, 0.64]),
+        ("gpus,batch size,tokens/s\n8,2,256\n", [0.5]),
+        ("gpus,batch size,tps/gpu\n8,2,32\n", [0.5]),
+        ("nodes,gpus_per_node,step_s\n1,4,2\n", [2.0]),
+    ],
+)
+def test_times_in_any_unit(table: Write, text: str, seconds: list[float]):
+    frame = read(table(shaped(text)))
+    assert frame["step_s"].tolist() == pytest.approx(seconds)
+    assert frame["ranks"].iloc[0] in (1, 4, 8)
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+def test_separators_and_words_of_logic(table: Write, mark: str):
+    text = "gpus,step_s,model,act_ckpt\n1,0.5,a b,True\n2,0.6,a b,no\n".replace(",", mark)
+    frame = read(table("\ufeff" + shaped(text, mark)))
+    assert (frame["ranks"].tolist(), frame["step_s"].tolist()) == ([1, 2], [0.5, 0.6])
+    assert (frame["model"].tolist(), frame["recompute"].tolist()) == (["a b"] * 2, [1, 0])
+
+
+def test_json_of_objects_of_lines_and_of_columns_with_rows(table: Write):
+    objects = [{"gpus": gpus, "step_s": 0.5, **SHAPE} for gpus in (1, 2)]
+    columns = {"columns": [*objects[0]], "rows": [[*each.values()] for each in objects], "source": "a paper"}
+    texts = {"a.json": json.dumps(objects), "b.json": json.dumps(columns)}
+    texts["c.jsonl"] = "\n\n".join(map(json.dumps, objects))
+    for name, text in texts.items():
+        assert read(table(text, name))["ranks"].tolist() == [1, 2], name
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("ranks,step_s\n", "no rows"),
+        ("ranks,when\n1,2\n", "no column of step_s or step_ms or samples_per_s or tokens_per_s or tps_per_gpu; it has"),
+        ("rank,step_s\n1,2\n", "seq, microbatch, rank, step_s; rename rank to ranks"),
+        ("ranks,steptime\n1,2\n", "rename steptime to step_s where it holds seconds, to step_ms where milliseconds"),
+        ("ranks,step_s\n1,0.5\n2,fast\n", "step_s 'fast' in row 2 is not a number"),
+        ('ranks,step_s\n"1,024",2\n', "ranks '1,024' in row 1 is not a number; write 1234.5 for 1,234.5"),
+        ("gpus,step_s\n1,0.5\n,0.6\n", "row 2 has no ranks"),
+        ("gpus,step_s\n1,0.5\n2,0.6,7\n", "row 2 has more cells than the header's 6 columns"),
+        ("gpus,step_s\n1,inf\n", "step_s inf in row 1 is not allowed; allowed: a finite number above 0"),
+        ("gpus,step_s\n1.5,0.5\n", "ranks 1.5 in row 1 is not allowed; allowed: a whole number, 1 or above"),
+        ("gpus,zero,step_s\n1,0.5,0.5\n", "zero 0.5 in row 1 is not allowed; allowed: from 0 to 3, whole"),
+        ("gpus,steps/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
+        ("gpus,batch,step_s\n1,2,1\n", "column 'batch': name it batch_size (of a rank) or global_batch_size (of all)"),
+        ("gpus,step_s,ms/step\n1,0.5,500\n2,0.6,900\n", "row 2: step_ms 900 tells a step of 0.9 s, another column 0.6"),
+        (
+            "gpus,global_batch,step_s,samples/s\n1,64,0.5,128\n2,64,0.5,256\n",
+            "row 2: samples_per_s 256 tells a step of 0.25 s, another column 0.5 s",
+        ),
+    ],
+)
+def test_error_lines(table: Write, text: str, line: str):
+    with pytest.raises(UserError) as caught:
+        read(table(shaped(text)))
+    assert line in str(caught.value).replace("hidden, layers, ", "")
+    assert str(caught.value).startswith("table ") and "\n" not in str(caught.value)
+
+
+def test_a_table_without_layouts_is_none(table: Write):
+    with pytest.raises(UserError, match=r"no column of hidden_size, num_layers, seq_len; .*`benchsuite predict --t"):
+        read(table("gpus,microbatch,step_s\n1,1,2\n"))
+    with pytest.raises(UserError, match="row 2 has no hidden_size; every row needs one"):
+        read(table("gpus,microbatch,hidden,layers,seq,step_s\n2,1,64,2,8,0.5\n2,1,,2,8,0.5\n"))
+
+
+def test_no_file_no_json_and_another_encoding(table: Write, tmp_path: Path):
+    with pytest.raises(UserError, match="no such file"):
+        read(tmp_path / "none.csv")
+    for text, line in (
+        ("{", "not JSON"),
+        ('{"rows": 3}', "allowed: a list of objects"),
+        ('{"columns": ["gpus", "step_s"], "rows": [[1, 2], [1]]}', "row 2 is not a list of 2 cells"),
+        (json.dumps([SHAPE | {"gpus": [1], "step_s": 0.5}]), r"ranks \[1.0\] in row 1 is not a number"),
+    ):
+        with pytest.raises(UserError, match=line):
+            read(table(text, "a.json"))
+    for name in ("a.csv", "a.json"):
+        (tmp_path / name).write_bytes("gpus,step_s\n1,0.5\n".encode("utf-16"))
+        with pytest.raises(UserError, match=r"a\.(csv: allowed: CSV|json: allowed: JSON) in UTF-8: "):
+            read(tmp_path / name)
+
+
+def test_rows_to_be_predicted_need_no_time(table: Write):
+    assert "step_s" not in read(table(shaped("gpus,step_s\n1,0.5\n")), timed=False)
+    assert read(table(shaped("gpus\n1\n")), timed=False)["ranks"].tolist() == [1]
+
+
+def test_how_a_table_was_read_is_told(table: Write):
+    frame = read(table(shaped("GPUs,model,mfu,step_s,gpu_hours\n1,a,0.5,0.5,1\n2,a,0.4,0.6,2\n")))
+    assert frame.attrs["read"] == (
+        "read: hidden_size (hidden), num_layers (layers), seq_len (seq), microbatch, ranks (GPUs), step_s; rows that "
+        "differ in model are layouts of their own; not used: mfu, gpu_hours"
+    )
+
+
+def test_degrees_must_multiply_to_the_ranks_and_microbatches_be_whole(table: Write):
+    with pytest.raises(UserError, match=r"row 1: tp 1 x pp 2 x dp 1 = 2, but 4 ranks"):
+        configurations(read(table(VTRAIN.replace("\n2,16", "\n4,16"))))
+    with pytest.raises(UserError, match=r"row 1: 2\.5 microbatches of 8 per rank"):
+        configurations(read(table(VTRAIN.replace("\n2,16", "\n2,20"))))
+
+
+def test_one_microbatch_where_no_batch_is_told_is_told(table: Write):
+    runs, assumed = configurations(read(table(shaped("gpus,step_s\n2,0.5\n"))))
+    assert runs.num_microbatches.tolist() == [1]
+    assert "one microbatch a step: neither their number nor the batch is in the table" in assumed
+
+
+def test_layouts_differ_in_more_than_ranks_and_results(table: Write):
+    frame = read(table(shaped("gpus,model,batch_size,step_s,mfu\n1,1.3,8,0.5,.5\n2,1.3,8,0.6,.4\n1,7,8,0.7,.3\n")))
+    assert families(frame).tolist() == [0, 0, 1], "a model's name may be a number"
+    assert words(frame, 2, range(3)) == "7"
+    rows = [SHAPE | {"gpus": 1, "step_s": 1, "fused": fused} for fused in (True, False)]
+    assert families(read(table(json.dumps(rows), "a.json"))).tolist() == [0, 1]
+
+
+def test_every_column_is_in_the_schema_with_its_other_names():
+    schema = Table.model_json_schema()["$defs"]["TableRow"]
+    assert [*schema["properties"]] == [*NAMES]
+    assert all(each["description"] and each["also"] == list(NAMES[name]) for name, each in schema["properties"].items())
+    assert all(_name_of(also) == name for name, names in NAMES.items() for also in names)
+    assert schema["anyOf"] == [{"required": [name]} for name in TIMES]
+    Table.model_validate({"columns": ["gpus", "ms/step"], "rows": [[1, 500.0], [2, None]], "source": "a paper"})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_are_those_of_reading(name: str, tmp_path: Path):
+    """What the schema refuses is refused, and what it takes is read."""
+    base = {"ranks": 2, "step_s": 0.5, "seq_len": 8, "hidden_size": 64, "num_layers": 2, "microbatch": 1}
+    for value in (-1, 0, 0.5, 1, 3, 4):
+        row = base | {name: value}
+        if name in TIMES and name != "step_s":
+            del row["step_s"]
+        file = tmp_path / "t.json"
+        file.write_text(json.dumps([row]))
+        assert takes(row) == is_read(file), (name, value)
+    assert (name in COUNTS) == (not takes(base | {name: 0.5}) and name not in FLAGS)
+
+
+def takes(row: dict[str, float]) -> bool:
+    try:
+        TableRow.model_validate(row)
+    except ValidationError:
+        return False
+    return True
+
+
+def is_read(file: Path) -> bool:
+    try:
+        read(file)
+    except UserError as error:
+        assert "is not allowed" in str(error), error
+        return False
+    return True

@@ -1,0 +1,5 @@
+"""A verb whose module ends the process that imports it."""
+
+import sys
+
+sys.exit(3)
