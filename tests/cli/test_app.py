@@ -190,7 +190,7 @@ class TestUsageErrors:
 
         compare_messages("command_lines", cases, message)
 
-    @pytest.mark.parametrize("text", ["{", "- 1", "", "words", "a: b: c"])
+    @pytest.mark.parametrize("text", ["{", "- 1"])
     @pytest.mark.parametrize("verb", ["sweep", "trial"])
     def test_files_that_are_no_mapping(self, run_cli: Run, tmp_path: Path, verb: str, text: str):
         (tmp_path / "bad.yaml").write_text(text)
