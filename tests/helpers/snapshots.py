@@ -15,7 +15,7 @@ WRITES = bool(os.environ.get(WRITE))
 """Asked when tests are collected: some of them clear the environment."""
 
 
-MANY = {r"(allowed here: (?:[\w.]+, ){3})(?:[\w.]+, ){12,}[\w.]+": r"\1..."}
+MANY = {r"(allowed here: (?:[\w.]+, ){3})(?:[\w.]+, ){6,}[\w.]+": r"\1..."}
 """Long lists of keys are cut, so that a key which is added changes no page."""
 
 
