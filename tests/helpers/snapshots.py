@@ -46,7 +46,7 @@ def compare_messages(
     named = cases.items() if isinstance(cases, Mapping) else [(name_of(case), case) for case in cases]
     messages = [(name, message_of(*case) if isinstance(case, tuple) else message_of(case)) for name, case in named]
     silent = [name for name, message in messages if not message]
-    assert not silent, "cases without a message"
+    assert not silent, f"cases without a message: {silent}"
     made, path = page([(name, str(message)) for name, message in messages], masks or {}), FOLDER / f"{family}.txt"
     if WRITES:
         path.write_text(made, encoding="utf-8")
