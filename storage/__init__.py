@@ -140,7 +140,8 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     if data.reader is None:
         return None
     if data.loader != "torch":
-        return f"reader {data.reader} goes with loader torch, not with {data.loader}; set data.loader: torch, or data.reader: tuned"
+        instead = "set data.loader: torch, or data.reader: tuned"
+        return f"reader {data.reader} goes with loader torch, not with {data.loader}; {instead}"
     if data.reader in LIBRARIES:
         return _library_problem(data)
     if data.reader != "stock":
