@@ -33,9 +33,7 @@ MODES: Mapping[str, Mapping[str, Any]] = {
     },
     "pp": {"base": {"parallelism": "pp", "global_batch_size": 8}, "scaling": "strong"},
 }
-OTHER_BUCKETS_MB = 4
-"""What ddp is asked for besides, by the trials with buckets of 1 MiB."""
-RATE, OTHER_RATE, TIMES_AS_FAST = "50mbit", "25mbit", 0.5
+RATE = "50mbit"
 """Faster links would keep the cores of this host busy at eight nodes."""
 STEPS = 8
 """Steps of a trial. Tensor parallelism has more: its 32 exchanges a step vary more than one."""
@@ -45,8 +43,8 @@ at once afterwards, as no network card does: with 128 KiB half of the exchange o
 MEDIAN_GOAL, WORST_GOAL = 0.08, 0.15
 
 
-def sweep(mode: str, repeats: int, nodes: Sequence[int], **changed: Any) -> dict[str, Any]:
-    """The sweep of a mode over these numbers of nodes, its base `changed`."""
+def sweep(mode: str, repeats: int, nodes: Sequence[int]) -> dict[str, Any]:
+    """The sweep of a mode over these numbers of nodes."""
     asked = dict(MODES[mode])
     base = {
         "workload": f"{PLUGIN}:{asked.pop('workload', 'WORKLOAD')}",
@@ -57,7 +55,6 @@ def sweep(mode: str, repeats: int, nodes: Sequence[int], **changed: Any) -> dict
         "ranks_per_node": 1,
         "measure": {"steps": asked.pop("steps", STEPS), "warmup_steps": 3, "repeats": repeats, "timeout_s": 300},
         **asked.pop("base"),
-        **changed,
     }
     grid: dict[str, Any] = {"world_size": list(nodes)}
     return {"name": f"links-{mode}", "base": base, "grid": grid, **asked}
@@ -97,35 +94,13 @@ def run_sweep(network: Network, folder: Path, mode: str, asked: Mapping[str, Any
     network.run(mode, [*COMMAND, "sweep", str(file), "--store", str(store)], folder, env)
 
 
-def predicted(store: Path, *arguments: str) -> list[tuple[str, dict[str, Any]]]:
-    """Titles of series and rows, by `benchsuite predict`."""
-    command = [*COMMAND, "predict", *arguments, "--store", str(store), "--format", "json"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [(series["series"], row) for series in json.loads(said) for row in series["rows"]]
-
-
 def back_test(store: Path) -> list[Held]:
-    """Every series fitted to at most half of its nodes, and held against the others."""
-    return [_held(_mode(title), row, row["measured_s"]) for title, row in predicted(store, "--back-test")]
-
-
-def what_ifs(folder: Path) -> list[Held]:
-    """DDP of the most nodes with other buckets and over other links, foretold by the trials that have neither."""
-    found = []
-    for name, option, value in (
-        ("buckets", "--bucket-cap-mb", OTHER_BUCKETS_MB),
-        ("network", "--network", TIMES_AS_FAST),
-    ):
-        trials = ResultsStore(folder / name / "store").frame()
-        measured_s = float((NODES[-1] * trials["spec.batch_size"] / trials["samples_per_s"]).median())
-        asked = ("--where", "parallelism=ddp", "--ranks", str(NODES[-1]), option, str(value))
-        ((_, row),) = predicted(folder / "store", *asked)
-        found.append(_held(f"ddp {option} {value}", row, measured_s))
-    return found
-
-
-def _held(mode: str, row: Mapping[str, Any], measured_s: float) -> Held:
-    return Held(mode, row["ranks"], measured_s, row["step_s"], row["step_s_low"], row["step_s_high"])
+    """Every series fitted to at most half of its nodes, and held against the others, by `benchsuite predict`."""
+    command = [*COMMAND, "predict", "--back-test", "--store", str(store), "--format", "json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = [(_mode(series["series"]), row) for series in json.loads(said) for row in series["rows"]]
+    ends = ("measured_s", "step_s", "step_s_low", "step_s_high")
+    return [Held(mode, row["ranks"], *(row[name] for name in ends)) for mode, row in rows]
 
 
 def _mode(title: str) -> str:
@@ -133,20 +108,10 @@ def _mode(title: str) -> str:
 
 
 def measure(folder: Path, repeats: int = 2, rate: str = RATE) -> None:
-    """Sweeps of all modes over links of `rate`, and of ddp with other buckets and slower links over the most nodes."""
+    """Sweeps of all modes over links of `rate`."""
     with closing(Network(max(NODES), rate, BURST_BYTES)) as network:
         for mode in MODES:
             run_sweep(network, folder, mode, sweep(mode, repeats, NODES))
-        other = sweep("ddp", repeats, NODES[-1:], bucket_cap_mb=OTHER_BUCKETS_MB)
-        run_sweep(network, made(folder / "buckets"), "buckets", other)
-    with closing(Network(max(NODES), OTHER_RATE, BURST_BYTES)) as network:
-        run_sweep(network, made(folder / "network"), "network", sweep("ddp", repeats, NODES[-1:]))
-
-
-def made(folder: Path) -> Path:
-    """A folder, now there: what-ifs have stores of their own, of which the others know nothing."""
-    folder.mkdir()
-    return folder
 
 
 def table(rows: Sequence[Held]) -> str:
@@ -169,8 +134,6 @@ def show(folder: Path) -> None:
     rows = back_test(folder / "store")
     print(table(rows))
     show_goals(rows)
-    print("    what if, from all trials of ddp:")
-    print(table(what_ifs(folder)))
     print(f"    waiting for a core, of the step of eight nodes: {waited(folder / 'store')}")
 
 

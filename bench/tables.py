@@ -19,6 +19,8 @@ from benchsuite.host.machine import this_machine
 RESULTS = Path("bench/results")
 """A JSON file for each section, as its last whole run left it."""
 GOAL = re.compile(r"^\s*goal: (?P<goal>.*): (?P<met>met|MISSED)$")
+LIST = re.compile(r'\[\n((?:\s*"(?:[^"\\]|\\.)*",?\n)+)\s*\]')
+"""A list of strings as `json.dumps` indents it."""
 RULE = re.compile(r"^\|[-:| ]+\|$")
 
 
@@ -63,7 +65,13 @@ def kept(section: str, options: str = "") -> Iterator[None]:
         "parts": found,
     }
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{section}.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+    (RESULTS / f"{section}.json").write_text(as_json(result))
+
+
+def as_json(result: Mapping[str, Any]) -> str:
+    """A section's result, with a line for each row of a table."""
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    return LIST.sub(lambda found: f"[{' '.join(each.strip() for each in found[1].splitlines())}]", text) + "\n"
 
 
 def _machine() -> str:
@@ -83,7 +91,7 @@ def parts(text: str) -> list[dict[str, Any]]:
         elif told := GOAL.match(line):
             found.append({"goal": told["goal"], "met": told["met"] == "met"})
         else:
-            found.append({"text": line.strip().strip("*")})
+            found.append({"text": re.sub(r"\*\*(.*?)\*\*", r"\1", line.strip())})
     return found
 
 

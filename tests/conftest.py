@@ -28,7 +28,7 @@ SLOW = tuple(
     cli/test_app.py::TestTrial::test_its_record cli/test_app.py::TestTrial::test_validate_on cli/test_broken_pipe.py
     cli/test_controls.py cli/test_data.py::TestData::test_every_format_at_once cli/test_data.py::TestKinds
     cli/test_export.py::test_filters cli/test_export.py::test_on_a_full_disk cli/test_modelled.py
-    cli/test_paths.py::test_a_url cli/test_predict.py::test_a_series_that cli/test_predict.py::test_other_buckets
+    cli/test_paths.py::test_a_url
     cli/test_report_html.py cli/test_scaling.py::test_figures cli/test_search.py
     cli/test_sessions.py::TestReport::test_one_is_chosen cli/test_signals.py cli/test_special_files.py
     cli/test_streams.py
@@ -40,9 +40,7 @@ SLOW = tuple(
     launch/test_launchers.py::TestTorchrun::test_a_trial_that launch/test_rendezvous.py launch/test_starters.py
     nightly/test_measuring.py nightly/test_proposal.py
     plugins/
-    predict/scaling/test_batches.py predict/scaling/test_bucketing.py
-    predict/scaling/test_nodes.py predict/scaling/test_series.py
-    predict/test_back_tests.py predict/theory/test_alpha_beta_fit.py
+    predict/test_rulers.py predict/theory/test_alpha_beta_fit.py
     probe/comm/test_probe.py probe/comm/test_rank.py probe/llm/ probe/test_checkpoint.py probe/test_nodes.py
     probe/test_probe_verbs.py
     results/charts/ results/compare/test_slow_nodes.py results/export/ results/gate/test_alarms.py

@@ -144,6 +144,16 @@ RETIRED: Mapping[str, str] = {
     "results export asv --config": "results export asv --config is retired: start it in the folder of asv.conf.json",
     "results export asv --dirty": "results export asv --dirty is retired: --commit HASH exports trials of a changed "
     "work tree too, beside that commit's",
+    **{
+        f"predict {option}": f"predict {option} is retired: only ranks vary; measure a series of what else may change"
+        for option in ("--network", "--storage", "--shared-bandwidth", "--staging", "--batch-size", "--bucket-cap-mb")
+    },
+    "predict --nccl-tests": "predict --nccl-tests is retired: predictions rest on a series' steps alone",
+    **{
+        f"predict {option}": f"predict {option} is retired: tables of layouts are for `benchsuite plan table FILE` of "
+        "the distribution benchsuite-plan"
+        for option in ("--rows", "--scaling", "--node-bandwidth")
+    },
 }
 """What is told of words that were verbs or options once, or look like them: by the words as they are typed."""
 FIRST = ("demo", "advise", "sweep", "report")

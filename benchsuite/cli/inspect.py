@@ -108,7 +108,7 @@ SCHEMAS: Mapping[str, str] = {
     "sweep": "benchsuite.contract.trial_spec:SweepSpec",
     "record": "benchsuite.results.store.record:AnyRecord",
     "manifest": "benchsuite.storage.dataset.manifest:Manifest",
-    "table": "benchsuite.predict.scaling.table_input:Table",
+    "table": "benchsuite.predict.table:Table",
 }
 """Where each model is: that of tables takes pandas."""
 

@@ -12,11 +12,10 @@ from statistics import fmean
 from typing import Any
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.scaling import outlook
-from benchsuite.predict.scaling.curve import Curve
-from benchsuite.predict.scaling.from_store import from_series
-from benchsuite.predict.scaling.series import MAX_BEYOND, fit
-from benchsuite.predict.theory.alpha_beta_fit import from_rows
+from benchsuite.predict import outlook
+from benchsuite.predict.curve import Curve
+from benchsuite.predict.from_store import from_series
+from benchsuite.predict.outlook import MAX_BEYOND
 from benchsuite.predict.theory.schedules import Timeline, idle_fractions, makespan, schedule
 from benchsuite.results.render.tables import Row
 from benchsuite.results.report.modelled import Modelled, PipelineStep, Predicted, StorageCurve, StorageKnee
@@ -31,7 +30,7 @@ from benchsuite.workloads.spec import Parallelism
 PER_DOUBLING = 4
 """Points of a curve."""
 MAX_PREDICTED = 24
-"""Series that a report predicts: fitting one takes about 0.1 s."""
+"""Series that a report predicts."""
 PREDICTED = "series are predicted, those with the most scales (`benchsuite predict --where KEY=VALUE` predicts any)"
 DRAWN = "points with pipelines are drawn, the last ones"
 
@@ -41,7 +40,7 @@ def modelled(store: ResultsStore) -> Modelled:
     trials = store.frame()
     found = [] if trials.empty else find_series(trials, mix_environments=True)
     pipelines, num_series = pipeline_points(store), sum(len(series.rates) > 1 for series in found)
-    predicted = predictions(store, found)
+    predicted = predictions(found)
     return Modelled(
         predicted,
         pipeline_steps(store, pipelines),
@@ -56,22 +55,22 @@ def _left_out(count: int, most: int, words: str) -> str:
     return f"{most} of {count} {words}; {count - most} left out." if count > most else ""
 
 
-def predictions(store: ResultsStore, found: Sequence[Series]) -> list[Predicted]:
+def predictions(found: Sequence[Series]) -> list[Predicted]:
     """Each series of two scales or more with what is predicted of it, the longest first, MAX_PREDICTED at most."""
     named = [*zip(found, titles(found), strict=True)]
     several = [(series, title) for series, title in named if len(series.rates) > 1]
     several.sort(key=lambda one: -len(one[0].rates))
-    probed = from_rows(store.frame(kind="comm")) if several else {}
-    return [predicted(series, title, probed) for series, title in several[:MAX_PREDICTED]]
+    return [predicted(series, title) for series, title in several[:MAX_PREDICTED]]
 
 
-def predicted(series: Series, title: str, probed: object) -> Predicted:
+def predicted(series: Series, title: str) -> Predicted:
+    """The curve of a series, up to MAX_BEYOND times its most ranks, or why there is none."""
     if series.mixed:
         return Predicted(series, title, problem=f"mixed environments: {series.mixed[0]}")
     try:
-        curve = from_series(series, title, probed, None, False)  # type: ignore[arg-type]
+        curve = from_series(series, title)
         ranks = reach(curve)
-        rows, lines = outlook.foretold(fit(curve), ranks)
+        rows, lines = outlook.predict(curve, ranks)
     except UserError as error:
         return Predicted(series, title, problem=str(error).removeprefix(f"{title}: "))
     if ranks[-1] < MAX_BEYOND * curve.most_ranks:

@@ -1,4 +1,5 @@
-"""The model of what was not measured: closed forms, and what is fitted from a store.
+"""More ranks than were measured, and closed forms.
 
-Read `theory` for a formula, `scaling` for more ranks than were measured. The planner is a distribution of its own.
+Read `curve`, `average` and `outlook` for a series; `from_store` and `table` are where series come from. `theory` has
+formulas; the planner is a distribution of its own.
 """

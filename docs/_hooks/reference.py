@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any, get_args
 
@@ -125,15 +126,22 @@ def benchmark_tables() -> str:
 
 def _benchmark(result: dict[str, Any]) -> str:
     ran = f"`{result['command']}`, {result['date']}, {result['machine']}"
-    return "\n\n".join([f"### {result['section']}", ran, *map(_part, result["parts"])])
+    told = groupby(result["parts"], lambda part: "text" in part)
+    parts = (text for are_lines, some in told for text in (_lines([*some]) if are_lines else map(_part, some)))
+    return "\n\n".join([f"### {result['section']}", ran, *parts])
+
+
+def _lines(parts: list[dict[str, Any]]) -> list[str]:
+    """Lines as they were printed, where there are several; one is a sentence."""
+    lines = [part["text"] for part in parts]
+    return lines if len(lines) == 1 else ["\n".join(["```", *lines, "```"])]
 
 
 def _part(part: dict[str, Any]) -> str:
+    """A table, or a goal and whether it was met."""
     if "rows" in part:
         return _table(tuple(part["columns"]), (tuple(row) for row in part["rows"]))
-    if "goal" in part:
-        return f"Goal: {_cell(part['goal'])}: {'met' if part['met'] else '**missed**'}."
-    return _cell(part["text"])
+    return f"Goal: {_cell(part['goal'])}: {'met' if part['met'] else '**missed**'}."
 
 
 PARTS: dict[str, Callable[[], str]] = {

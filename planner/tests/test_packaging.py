@@ -12,7 +12,7 @@ import benchsuite_plan
 names = [module.name for module in pkgutil.walk_packages(benchsuite_plan.__path__, "benchsuite_plan.")]
 for name in names:
     importlib.import_module(name)
-print(len(names) > 20, {"torch", "benchsuite.cli.app", "benchsuite.predict.scaling"} & {*sys.modules})
+print(len(names) > 20, {"torch", "benchsuite.cli.app", "benchsuite.predict.outlook"} & {*sys.modules})
 """
 
 

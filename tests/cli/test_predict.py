@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.results.store.store import ResultsStore
-from tests.results.scaled import made_trial, made_trials
+from tests.results.scaled import made_trials
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -118,63 +118,6 @@ def test_model_parallel_ranks_share_their_samples(run_cli: Run, tmp_path: Path):
     assert (code, err) == (0, "")
     (row,) = [line.split() for line in out.splitlines() if line.strip().startswith("3360 ")]
     assert 40e3 < float(row[1]) < 50.2e3 * 2800 / 3360 * 1.1
-    assert "input:" not in out, "a table tells nothing of it"
-
-
-def test_a_table_of_layouts_is_the_planners(run_cli: Run, tmp_path: Path):
-    (tmp_path / "layouts.csv").write_text("gpus,microbatch,hidden,layers,seq,step_s\n2,1,1024,24,1024,0.5\n")
-    line = error_line(run_cli, "--table", "layouts.csv", "--ranks", "16")
-    assert "`benchsuite plan table layouts.csv` is of benchsuite-plan" in line
-    for option in (("--rows", "x.csv"), ("--node-bandwidth", "5GB")):
-        assert "`benchsuite plan table FILE" in error_line(run_cli, "--table", "layouts.csv", *option)
-
-
-def test_what_ifs(run_cli: Run, store: Path):
-    def exchange(*options: str) -> float:
-        out = run_cli("predict", "--store", store, "--ranks", "16", "--format", "json", *options)[1]
-        return float(json.loads(out)[0]["rows"][0]["communication_share"])
-
-    assert exchange("--network", "4") < exchange() / 2
-
-
-def test_a_batch_that_was_not_measured(run_cli: Run, store: Path):
-    """Steps of 80 ms with 8 samples a rank and 140 with 16 at one rank: 110 with 12; of fp32, not of bf16."""
-    for record in made_trials({n: [16 * n / 0.14] for n in (1, 2, 4)}, spec={"batch_size": 16}):
-        ResultsStore(store).append(record)
-    asked = ("predict", "--store", store, "--ranks", "1,8", "--batch-size", "12")
-    code, out, err = run_cli(*asked, "--format", "json")
-    assert (code, err) == (0, "")
-    made, other = json.loads(out)
-    assert made["series"] == "weak · resnet50 tiny synthetic fp32 ddp · 12 per rank"
-    assert [row["ranks"] for row in made["rows"]] == [1, 8] and made["rows"][0]["measured_s"] is None
-    assert made["rows"][0]["step_s"] == pytest.approx(0.110, rel=0.02)
-    assert made["rows"][1]["samples_per_s"] == pytest.approx(96 / made["rows"][1]["step_s"])
-    assert other["rows"] == [] and other["series"].endswith("bf16 ddp · 12 per rank")
-    assert other["assumptions"][0].startswith("left out: measured with 8 samples a rank alone")
-    text = run_cli(*asked)[1]
-    assert "- no trial has 12 samples a rank: steps lie on the straight line" in text and "- left out: " in text
-
-
-def test_other_buckets(run_cli: Run, tmp_path: Path):
-    """12 MiB in buckets of 4 MiB, the last exposed for 10 and 15 ms: a single one is exposed three times as long."""
-    sent, waits = {1: 0.0, 2: 12 * 2**20, 4: 18 * 2**20}, {1: 0.0, 2: 0.01, 4: 0.015}
-    for n in (1, 2, 4):
-        told = {"step_s_mean": 0.1, "backward_s": 0.05, "wire_bytes_per_step": sent[n], "communication_min_s": waits[n]}
-        record = made_trial(n, 80.0 * n, figures=told, spec={"bucket_cap_mb": 4})
-        ResultsStore(tmp_path / "ddp").append(record)
-    asked = ("predict", "--store", tmp_path / "ddp", "--ranks", "2,4,8", "--format", "json")
-
-    def exchange_ms(*more: object) -> list[float]:
-        (found,) = json.loads(run_cli(*asked, *more)[1])
-        return [row["communication_share"] * row["step_s"] * 1e3 for row in found["rows"]]
-
-    assert exchange_ms() == pytest.approx(exchange_ms("--bucket-cap-mb", 4))
-    # Full at 16.7, 33.3 and 50 ms, and 40 ms each on a quarter of the network: 16.7 + 3 x 40 - 50 at two ranks.
-    assert exchange_ms("--network", 0.25)[0] == pytest.approx(86.7, rel=0.1)
-    assert exchange_ms("--network", 2)[0] == pytest.approx(5, rel=0.1)
-    assert exchange_ms("--bucket-cap-mb", 100)[:2] == pytest.approx([30, 45], rel=0.1)
-    told = run_cli(*asked[:-2], "--bucket-cap-mb", 100)[1]
-    assert "- what if: DDP's 12 MiB of gradients in 1 bucket of at most 100 MiB (measured: 3 buckets)" in told
 
 
 @pytest.mark.parametrize(
@@ -183,23 +126,11 @@ def test_other_buckets(run_cli: Run, tmp_path: Path):
         ((), "--ranks is missing: give numbers of ranks to predict"),
         (("--ranks", "8,many"), "--ranks 'many': allowed: whole numbers from 1, with commas"),
         (("--ranks", "33"), "33 ranks are 8.25 times the 4 measured; allowed: up to 8 times (32)"),
-        (("--ranks", "8", "--shared-bandwidth", "fast"), "--shared-bandwidth 'fast': not a size"),
-        (("--ranks", "8", "--shared-bandwidth", "0B"), "--shared-bandwidth '0B': allowed: above 0, such as 5GB"),
-        (("--ranks", "8", "--shared-bandwidth", "5GB", "--staging"), "--staging with --shared-bandwidth: staged input"),
         (("--ranks", "8", "--table", "none.csv"), "table none.csv: no such file"),
-        (
-            ("--ranks", "8", "--table", "t.csv", "--staging", "--storage", "2", "--shared-bandwidth", "5GB"),
-            "--staging, --storage, --shared-bandwidth with --table: a table does not tell of input",
-        ),
-        (("--ranks", "8", "--batch-size", "12", "--table", "t.csv"), "--batch-size with --table: made of a store's"),
-        (("--back-test", "--batch-size", "12"), "--batch-size with --back-test: choose measured ones with --where"),
-        (("--back-test", "--bucket-cap-mb", "4"), "--bucket-cap-mb with --back-test: give one of both"),
-        (
-            ("--ranks", "8", "--bucket-cap-mb", "4", "--table", "t.csv"),
-            "--bucket-cap-mb with --table: a table does not",
-        ),
-        (("--ranks", "8", "--bucket-cap-mb", "4"), "--bucket-cap-mb: no DDP with buckets at 2 ranks or more"),
-        (("--ranks", "8", "--batch-size", "12"), "--batch-size 12: weak · resnet50 tiny synthetic"),
+        (("--ranks", "8", "--network", "2"), "predict --network is retired: only ranks vary; measure a series"),
+        (("--ranks", "8", "--batch-size=12"), "predict --batch-size is retired: only ranks vary; measure a series"),
+        (("--rows", "wanted.csv"), "predict --rows is retired: tables of layouts are for `benchsuite plan table FILE`"),
+        (("--nccl-tests", "a.log"), "predict --nccl-tests is retired: predictions rest on a series' steps alone"),
     ],
 )
 def test_error_lines(run_cli: Run, store: Path, arguments: tuple[str, ...], line: str):
@@ -270,4 +201,4 @@ def test_help_explains_the_columns(run_cli: Run):
     code, out, _ = run_cli("predict", "--help")
     told = " ".join(out.split())
     assert code == 0 and "Columns: efficiency: samples/s over those of the smallest measured scale" in told
-    assert "shares of the step" in told and "90 % interval" in told and "`benchsuite schema table`" in told
+    assert "90 % interval" in told and "`benchsuite schema table`" in told

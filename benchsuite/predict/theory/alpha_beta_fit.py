@@ -4,7 +4,6 @@ One line over all sizes is wrong where a library switches its protocol (NCCL: LL
 latency lies under small sizes; so pieces, and as few as the measured times ask for.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -16,7 +15,6 @@ from scipy import stats
 from scipy.optimize import nnls
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.theory.collectives import BACKEND
 from benchsuite.results.report.probes import DDP_STEP
 
 if TYPE_CHECKING:
@@ -152,41 +150,6 @@ def from_rows(frame: "pd.DataFrame") -> dict[Key, AlphaBeta]:
         if rows["spec.num_bytes"].nunique() >= MIN_SIZES:
             key = Key(op, algorithm, dtype, backend, int(ranks), int(nodes), str(host), str(machine))
             found[key] = fit(rows["spec.num_bytes"], rows["comm_s"])
-    return found
-
-
-NCCL_OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "alltoall")
-NCCL_TYPES = {"float": "fp32", "half": "fp16", "bfloat16": "bf16"}
-NCCL_RANK = re.compile(r"^#\s+Rank\s+\d+ .*\bon\s+(\S+)\s+device", re.MULTILINE)
-NCCL_ROW = re.compile(r"^\s*(\d+)\s+\d+\s+(\w+)\s+\S+\s+-?\d+\s+([\d.]+)\s", re.MULTILINE)
-
-
-def from_nccl_tests(text: str, name: str) -> dict[Key, AlphaBeta]:
-    """Fits of what one program of nccl-tests printed: sizes and out-of-place times of its ranks, by type.
-
-    The op is that of the line `Collective test starting`, or of the file's name, such as all_reduce_perf.txt.
-
-    Raises:
-        UserError: no op, no ranks, or fewer than three sizes above 0 bytes.
-    """
-    hosts, told = NCCL_RANK.findall(text), re.search(r"Collective test starting:\s*(\w+)_perf", text)
-    op = told[1] if told else next((op for op in NCCL_OPS if op in name), None)
-    if op is None or not hosts:
-        what = "no line of a Rank" if not hosts else f"which op? Name the file after it: {', '.join(NCCL_OPS)}"
-        raise UserError(f"nccl-tests {name}: {what}; allowed: the whole output of a program of nccl-tests")
-    times: dict[str, dict[int, float]] = {}
-    for size, kind, time_us in NCCL_ROW.findall(text):
-        if int(size) and float(time_us):
-            times.setdefault(kind, {})[int(size)] = float(time_us) * 1e-6
-    found = {}
-    for kind, seconds in times.items():
-        key = Key(op, BACKEND, NCCL_TYPES.get(kind, kind), "nccl", len(hosts), len({*hosts}))
-        try:
-            found[key] = fit([*seconds], [*seconds.values()])
-        except UserError as error:
-            raise UserError(f"nccl-tests {name}: {error}") from None
-    if not found:
-        raise UserError(f"nccl-tests {name}: no row of sizes and times")
     return found
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bench.predict import constant_rate, halves, held_out, joined, mpt_scales
-from bench.published import mpt, tables
+from planner.tests.tables.back_tests import constant_rate, halves, held_out, joined, mpt_scales
+from planner.tests.tables.published import mpt, tables
 
 FSDP = [
     # model, length, GPUs, microbatch, microbatches, recomputed, tokens per second and GPU

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.theory.alpha_beta_fit import MAX_BEYOND, Key, fit, from_nccl_tests, from_rows, in_words
+from benchsuite.predict.theory.alpha_beta_fit import MAX_BEYOND, Key, fit, from_rows, in_words
 from benchsuite.results.store.frames import record_frame
 from tests.predict.published_tables import all_rows
 from tests.results.made import made_record
@@ -256,44 +256,3 @@ def test_no_size_below_zero() -> None:
     assert found.time_s(0) == pytest.approx(1e-5)
     with pytest.raises(UserError, match="num_bytes -1: allowed: from 0 on"):
         found.time_s([-1, 5])
-
-
-def nccl_tests(ranks: int, hosts: int, op: str = "all_reduce") -> str:
-    """What nccl-tests print (its format of 2.13 on): 20 us and 10 ns a KiB."""
-    sizes = [2**power for power in range(10, 24)]
-    device = "device  0 [0x07] NVIDIA A100-SXM4-80GB"
-    names = "time   algbw   busbw #wrong"
-    rest = "19.82   34.68      0    52.47   19.98   34.97      0"
-    return "\n".join(
-        [
-            f"# Collective test starting: {op}_perf",
-            "# Using devices",
-            *(f"#  Rank {rank:2d} Group  0 Pid  1{rank} on node-{rank % hosts} {device}" for rank in range(ranks)),
-            f"#       size         count      type   redop    root     {names}     {names}",
-            *(f"{n:12d} {n // 4:13d}     float     sum      -1 {20 + n / 1024 * 0.01:8.2f}   {rest}" for n in sizes),
-            "# Out of bounds values : 0 OK",
-        ]
-    )
-
-
-def test_what_nccl_tests_print():
-    ((key, found),) = from_nccl_tests(nccl_tests(16, 2), "out.txt").items()
-    assert key == Key("all_reduce", "backend", "fp32", "nccl", 16, 2)
-    assert found.time_s(0) == pytest.approx(20e-6, rel=0.02)
-    assert found.time_s(8 * 2**20) == pytest.approx((20 + 8192 * 0.01) * 1e-6, rel=0.02)
-    older = nccl_tests(8, 1).split("\n", 1)[1]
-    assert {key.op for key in from_nccl_tests(older, "all_gather_perf.log")} == {"all_gather"}
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "told"),
-    [
-        ("nothing", "all_reduce.txt", "no line of a Rank"),
-        (nccl_tests(2, 1).split("\n", 1)[1], "x.txt", "which op. Name the file after it: all_reduce"),
-        ("\n".join(nccl_tests(2, 1).split("\n")[:4]), "x.txt", "no row of sizes and times"),
-        ("\n".join(nccl_tests(2, 1).split("\n")[:7]), "x.txt", "2 different sizes: a fit needs at least 3"),
-    ],
-)
-def test_what_is_no_output_of_nccl_tests(text: str, name: str, told: str):
-    with pytest.raises(UserError, match=told):
-        from_nccl_tests(text, name)

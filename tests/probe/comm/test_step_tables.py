@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from bench import collectives as measured_collectives
 from bench import step_times
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory import collectives
@@ -315,3 +316,17 @@ def test_what_is_copied_is_not_sent_in_the_same_step() -> None:
 def test_mistakes(arguments: tuple, words: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(UserError, match=words):
         table(*arguments)
+
+
+def test_goals_of_collectives_name_each_step_table(capsys: pytest.CaptureFixture[str]):
+    times = {"backend": 1.02, "ring": 1.05, "tree": 1.3}
+    held = [measured_collectives.Held(4, "all_reduce", name, 1 << 20, s, 1.0) for name, s in times.items()]
+    measured_collectives.show_gaps(held)
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "gloo's own against its wire: median 2.0%, worst 2.0%",
+        "goal: gloo's own: median <= 10%: met",
+        "ring against its wire: median 5.0%, worst 5.0%",
+        "goal: ring: median <= 10%: met",
+        "tree against its wire: median 30.0%, worst 30.0%",
+        "goal: tree: median <= 10%: MISSED",
+    ]
