@@ -15,10 +15,11 @@ import torch
 
 from bench import (
     au,
-    collectives,
+    comm,
     dlio,
     epochs,
     gate,
+    generation,
     gpu,
     jpegs,
     links,
@@ -29,10 +30,10 @@ from bench import (
     photographs,
     plan,
     planned,
-    predictions,
+    plans,
+    predict,
     probe,
     profile,
-    published_plans,
     real,
     report,
     screens,
@@ -46,7 +47,6 @@ from bench import (
     verdicts,
     volumes,
     watch,
-    writing,
 )
 from bench.tables import goal, kept, print_best
 from bench.throttle import CannotThrottle
@@ -116,9 +116,9 @@ def main(arguments: list[str]) -> None:
         "plan": print_plan,
         "store": print_store,
         "report": print_report,
-        "predict": predictions.show,
-        "plans": published_plans.show,
-        "comm": collectives.show,
+        "predict": predict.show,
+        "plans": plans.show,
+        "comm": comm.show,
         "links": links.show,
         "objects": objects.show,
     }
@@ -267,7 +267,7 @@ def print_au(folder: Path) -> None:
 def print_generation(folder: Path) -> None:
     """(e)"""
     print("(e) writing volumes beside the disk's own streaming speed, both flushed to the disk")
-    for name, ratio in writing.measure(folder).items():
+    for name, ratio in generation.measure(folder).items():
         rates = f"{ratio.ours / 1e6:,.0f} MB/s, disk {ratio.disk / 1e6:,.0f} MB/s"
         print(f"    {name}: {rates}, ratio {ratio.ratio:.2f} ({ratio.least:.2f}..{ratio.most:.2f})")
         print(goal(ratio.ratio >= MIN_WRITE_RATIO, f">= {MIN_WRITE_RATIO}"))

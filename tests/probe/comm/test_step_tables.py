@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bench import collectives as measured_collectives
+from bench import comm as measured_collectives
 from bench import step_times
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory import collectives

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bench.predictions import told
+from bench.predict import told
 from benchsuite.contract.errors import UserError
 from benchsuite_plan.layout import machines, models
 from benchsuite_plan.layout.candidates import Choices, Job, Layouts, valid_layouts
