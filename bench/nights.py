@@ -34,8 +34,6 @@ class Nights:
     """Quiet nights on which anything could be judged."""
     alarmed: int
     """Quiet nights on which it alarmed."""
-    spread: float
-    """Night-to-night standard deviation of the throughput of the noisiest point, relative."""
     found_after: int | None
     """Nights on one core until it alarmed; None: not within SLOWED."""
     text: list[str]
@@ -84,7 +82,6 @@ def measure(folder: Path) -> Nights:
         num_points=len({key for night in nights for key in night.trials}),
         judged=sum(found.num_judged > 0 for found in quiet),
         alarmed=sum(bool(found.alarms) for found in quiet),
-        spread=max((found.noise for one in slow for found in one.regressions), default=0.0),
         found_after=first,
         text=_said(slow, first),
         false=[line for found in quiet if found.alarms for line in check_lines(found)],

@@ -19,7 +19,6 @@ class Planned:
 
     expand_s: float
     resume_s: float
-    points: int
     left: int
     memory_bytes: int
 
@@ -52,7 +51,6 @@ def child(folder: str) -> None:
     found = Planned(
         expand_s=expand_s,
         resume_s=time.perf_counter() - start,
-        points=len(plan.points),
         left=len(state.todo),
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )

@@ -43,7 +43,7 @@ class Scene:
 
 
 def photographs_in(folder: Path) -> Path:
-    """A small dataset of files."""
+    """Generate a small dataset of files; its folder."""
     generate_dataset(folder / "files", Wanted("resnet50", "tiny", "files"), 256)
     return folder / "files"
 
