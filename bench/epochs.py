@@ -12,7 +12,7 @@ from bench.tables import goal
 from bench.throttle import CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialFigures
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.runner.single_trial import run_in_processes
 from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
@@ -115,7 +115,7 @@ def measured(root: Path, form: str, step_s: float, **measure: int) -> TrialFigur
         }
     )
     with throttled(root, RATE_BYTES_PER_S):
-        record, _ = in_processes(point)
+        record, _ = run_in_processes(point)
     if record.status != "ok":
         raise RuntimeError(f"{form}: {record.reason}")
     return record.figures

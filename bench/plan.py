@@ -47,7 +47,7 @@ def child(folder: str) -> None:
     fill = "import sys; from bench.plan import fill; fill(sys.argv[1])"
     subprocess.run([sys.executable, "-c", fill, folder], check=True, stdout=subprocess.DEVNULL)
     start = time.perf_counter()
-    state = sweep.status(plan, ResultsStore(Path(folder) / "store"), "default")
+    state = sweep.session_status(plan, ResultsStore(Path(folder) / "store"), "default")
     found = Planned(
         expand_s=expand_s,
         resume_s=time.perf_counter() - start,

@@ -9,7 +9,7 @@ import torch
 from benchsuite.grid.expand import plan_trial
 from benchsuite.probe.device import verb
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.runner.single_trial import run_in_processes
 from benchsuite_plan.layout import machines, models
 from benchsuite_plan.layout.candidates import Choices, Job
 from benchsuite_plan.layout.layout_search import Planned, plan
@@ -54,7 +54,9 @@ def rows(folder: Path) -> Iterator[Row]:
         job = Job(models.load(model), machine, 1, size * count, "bf16", recipe="trial")
         choices = Choices(zero=(0,), recompute=(recompute,), microbatch=(size,))
         both = [plan(each, choices).first for each in (job, replace(job, measured=told))]
-        record, _ = in_processes(plan_trial({**(both[0].trial or {}), "measure": {"steps": 20, "warmup_steps": 10}}))
+        record, _ = run_in_processes(
+            plan_trial({**(both[0].trial or {}), "measure": {"steps": 20, "warmup_steps": 10}})
+        )
         found, words = record.figures, f"{model}, {size} x {count}, recompute {recompute}"
         yield Row(words, both[0], both[1], found.step_s_mean, found.peak_memory_bytes, record.reason)
 

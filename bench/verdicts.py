@@ -31,7 +31,7 @@ from benchsuite.grid.expand import plan_trial
 from benchsuite.grid.point import Point
 from benchsuite.launch.launcher import CannotStart
 from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.runner.single_trial import run_in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 
@@ -139,7 +139,7 @@ def trial(spec: Mapping[str, Any], *around: Callable[[], Any]) -> str:
     with ExitStack() as stack:
         for make in around:
             stack.enter_context(make())
-        record, samples = in_processes(point)
+        record, samples = run_in_processes(point)
     if record.status != "ok" or samples is None:
         raise RuntimeError(record.reason)
     said = Said(record.figures.bottleneck)

@@ -15,8 +15,8 @@ _known: dict[tuple[str, str, ModelSpec], dict[str, Any]] = {}
 """What a sample costs, by workload, variant and sizes; empty where the model cannot be counted without values."""
 
 
-def tell(spec: TrialSpec, folder: Path) -> None:
-    """Leave for rank 0, in its trial's work folder, what an earlier trial of this process has counted."""
+def write_known_flops(spec: TrialSpec, folder: Path) -> None:
+    """Write what an earlier trial of this process has counted into the work folder, for rank 0 to read."""
     model = spec.workload, spec.variant, spec.model
     if model in _known:
         with suppress(OSError):  # it counts for itself then
@@ -24,7 +24,7 @@ def tell(spec: TrialSpec, folder: Path) -> None:
 
 
 def flops_of(spec: TrialSpec, results: Sequence[RankSamples]) -> Flops | None:
-    """Return what a sample of a finished trial cost, and keep it for later trials of the same model (`tell`)."""
+    """Return what a sample of a finished trial cost, and keep it for later trials of the same model."""
     found = results[0].flops
     if found is not None:
         _known[spec.workload, spec.variant, spec.model] = found

@@ -308,8 +308,8 @@ def keep_traces(record: TrialRecord, folder: Path, target: Path, root: Path | No
     return record.model_copy(update={"traces": [str(path.relative_to(root) if root else path) for path in kept]})
 
 
-def noted(record: TrialRecord, found: Sequence[Finding]) -> TrialRecord:
-    """The record with what was found, among its caveats."""
-    names = [*record.caveats, *(name for name, _ in found)]
-    details = [*record.caveat_details, *details_of(found)]
+def with_caveats(record: TrialRecord, caveats: Sequence[Finding]) -> TrialRecord:
+    """Return the record with more caveats; a name that it has already is not repeated."""
+    names = [*record.caveats, *(name for name, _ in caveats)]
+    details = [*record.caveat_details, *details_of(caveats)]
     return record.model_copy(update={"caveats": list(dict.fromkeys(names)), "caveat_details": details})

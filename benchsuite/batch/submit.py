@@ -18,7 +18,7 @@ from benchsuite.contract.exit_codes import NOTHING_RAN, OK
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
-from benchsuite.grid.layers import bundled, environment_fields
+from benchsuite.grid.layers import environment_fields, find_sweep_file
 from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
@@ -26,9 +26,8 @@ from benchsuite.launch.launcher import check_name
 from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.durations import Durations, cost, durations_of
-from benchsuite.runner.durations import in_words as time_in_words
-from benchsuite.runner.sweep import nothing_runs, status
+from benchsuite.runner.durations import Durations, cost, describe_cost, durations_of
+from benchsuite.runner.sweep import nothing_runs_error, session_status
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",), "kubernetes": ("kubectl", "apply", "-f")}
@@ -73,7 +72,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         _check_installed(scheduler)
     plan = planned(request, spec)
     if not plan.points:
-        echo(f"error: {nothing_runs(plan)}", err=True)
+        echo(f"error: {nothing_runs_error(plan)}", err=True)
         return NOTHING_RAN
     # Scripts of a sweep's jobs lie in one folder: an array's sweeps share their trials, a single job's do not.
     kind = f"{scheduler}-array" if spec.mode == "array" else scheduler
@@ -86,7 +85,7 @@ def submit(scheduler: Scheduler, request: Request, given: dict[str, Any], option
         echo(note, err=True)
     store = ResultsStore(request.store)
     known = durations_of(store.outcomes().values(), plan)
-    todo = [item.point for item in status(plan, store, request.session).todo]
+    todo = [item.point for item in session_status(plan, store, request.session).todo]
     for job, points, text in scripts:
         echo(_shape(job, spec, plan), err=True)
         own = {point.point_id for point in points}
@@ -135,7 +134,7 @@ def expected(todo: Sequence[Point], known: Durations, sweeps: int, spec: JobSpec
     """How long a job may take, by what its trials took before, and whether its limit is shorter."""
     if not todo:
         return ["time: nothing is left to do in this session"]
-    told, found = [f"time: {time_in_words(todo, known, sweeps)}"], cost(todo, known)
+    told, found = [f"time: {describe_cost(todo, known, sweeps)}"], cost(todo, known)
     if found is not None and spec.time_s is not None and found.time_s / sweeps > spec.time_s:
         told.append(f"note: longer than --time {spec.time}: the job stops in time, is queued again and goes on")
     return told
@@ -159,7 +158,7 @@ def job_spec(given: dict[str, Any], options: list[str]) -> JobSpec:
 
 def planned(request: Request, spec: JobSpec, extra: list[str] | None = None) -> Plan:
     """The plan of a sweep on the nodes of a job, whose devices this host may lack."""
-    sweep = expand.load_sweep(bundled(request.file), [*request.overrides, *(extra or [])])
+    sweep = expand.load_sweep(find_sweep_file(request.file), [*request.overrides, *(extra or [])])
     here = replace(this_machine(), nodes=spec.nodes or MANY_NODES)
     many = replace(here, cuda_devices=MANY_DEVICES, elsewhere=True)
     if here.cuda_devices or spec.gpus_per_node or "gpu" in (spec.gres or ""):
@@ -234,7 +233,7 @@ def _job(
     usual, _ = ranks_a_node(spec, points)
     per_node = max(point.spec.ranks_per_node or usual for point in points)
     store = Path(request.store).expanduser().absolute()
-    file = bundled(request.file)
+    file = find_sweep_file(request.file)
     named = request.file if spec.container and file != request.file else file.expanduser().absolute()
     words = ["benchsuite", "sweep", str(named), "--session", request.session, "--launcher", spec.launcher]
     words += request.words

@@ -1,4 +1,4 @@
-"""The verbs' names; each verb's module is imported when it is used, so that help is there at once."""
+"""The verbs, their help and their errors. A verb's module is imported when the verb is used, so help is fast."""
 
 import _thread
 import errno
@@ -26,11 +26,11 @@ from benchsuite.storage.errors import OUTAGES
 TAKE_BUCKETS = (("data",), ("probe", "storage"), ("probe", "checkpoint"))
 """Verbs whose arguments may be buckets."""
 PATH_OPTIONS = ("--to", "--tokenizer", "--store")
-"""Their options that take paths of this machine."""
+"""Options of these verbs that take paths of this machine."""
 TAKE_BYTES = ("data", "list", "schema")
-"""Verbs that take names of any bytes: datasets may lie below them."""
+"""Verbs that take names that are not UTF-8: datasets may have such names."""
 Command = Any
-"""click's, of which typer exports no class."""
+"""A command of click, whose classes typer does not export."""
 GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Start": {
         "demo": ("sweep:demo", "Make a small dataset, run a real sweep on it."),
@@ -42,26 +42,26 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "sweep": ("sweep:sweep", "Run the grid of a sweep file."),
         "search": ("sweep:search", "Find the largest number of emulated accelerators."),
         "trial": ("trial:trial", "Run one trial and print it."),
-        "probe": ("probe:probe_app", "What a path, a device or a network gives."),
+        "probe": ("probe:probe_app", "Measure what a path, a device or a network gives."),
         "submit": ("jobs:submit", "Run a sweep as batch jobs."),
-        "status": ("jobs:status", "Where a session stands."),
-        "nightly": ("jobs:nightly_app", "Nights of a site."),
+        "status": ("jobs:status", "Show which trials are done, running and waiting."),
+        "nightly": ("jobs:nightly_app", "Measure every night and keep the history (asv)."),
     },
     "Read": {
-        "report": ("report:report", "What the results say."),
-        "results": ("results:results_app", "Look into a results store."),
+        "report": ("report:report", "Print the answer, a table and what the numbers rest on."),
+        "results": ("results:results_app", "Show, query and export the records of a store."),
     },
     "Compare": {
         "compare": ("gate:compare", "Compare B with A on the points that both have."),
-        "baseline": ("gate:baseline_app", "The sessions that later ones are checked against."),
+        "baseline": ("gate:baseline_app", "Set or show the sessions that later ones are checked against."),
         "check": ("gate:check", "Check each point's newest session against the baseline."),
     },
     "Forecast": {
-        "scaling": ("scaling:scaling", "Weak and strong scaling."),
+        "scaling": ("scaling:scaling", "Print weak and strong scaling efficiency."),
         "predict": ("predict:predict", "Predict steps, rates and utilization at more ranks."),
     },
     "Reference": {
-        "list": ("inspect:list_", "What there is to choose from."),
+        "list": ("inspect:list_", "List what there is to choose from."),
         "schema": ("inspect:schema", "Print a JSON Schema."),
     },
 }
@@ -124,7 +124,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "list": ("benchsuite list formats",),
     "schema": ("benchsuite schema trial",),
 }
-"""What is typed: an example or two for the help of every verb, by its words; a group shows the first of each of its."""
+"""One or two examples for the help of every verb; a group shows the first example of each of its verbs."""
 PLANNER = "which is a package of its own: `pip install ./planner` in a checkout of benchsuite"
 RETIRED: Mapping[str, str] = {
     "watch": "watch is no verb but a call in your script: `for batch in benchsuite.watch(loader)`",
@@ -154,7 +154,7 @@ RETIRED: Mapping[str, str] = {
         for option in ("--rows", "--scaling", "--node-bandwidth")
     },
 }
-"""What is told of words that were verbs or options once, or look like them: by the words as they are typed."""
+"""The error for words that were verbs or options once, or look like them, by the words as they are typed."""
 FIRST = ("demo", "advise", "sweep", "report")
 """Verbs whose examples are in the help of `benchsuite` itself."""
 HELP = {"help_option_names": ["-h", "--help"]}
@@ -182,7 +182,7 @@ def _line_of(entry: EntryPoint) -> str:
 
 
 class Verbs(TyperGroup):
-    """The verbs, each known by its line of help until it is used, so that no other's imports are waited for."""
+    """The verbs: each is a line of help until it is used, so that only that verb's module is imported."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -199,7 +199,7 @@ class Verbs(TyperGroup):
             self.commands.setdefault(name, TyperCommand(name=name, help=_line_of(entry)))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """A section for each group."""
+        """Write a section for each group."""
         for title, group in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, line) for name, (_, line) in group.items()], col_max=12)
@@ -208,6 +208,7 @@ class Verbs(TyperGroup):
                 formatter.write_dl([(name, _line_of(entry)) for name, entry in added_verbs().items()], col_max=12)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Command | None, list[str]]:
+        """Import the verb that is used."""
         if args and args[0] not in self.commands:
             self._add_others()
         name, _, rest = super().resolve_command(ctx, args)
@@ -243,28 +244,29 @@ def _command(name: str, target: str) -> Command:
         defined = verb
     command = typer.main.get_command(defined)
     command.name = name
-    _with_help(command, name)
+    _add_help(command, name)
     return command
 
 
 def epilog(words: str, more: str | None) -> str:
-    """The end of a verb's help: its examples as they are typed, and what else the verb says there."""
-    below = [lines[0] for name, lines in EXAMPLES.items() if name.rpartition(" ")[0] == words]
-    found = EXAMPLES.get(words) or below
-    examples = _examples(found) if found else ""
+    """Return the end of a verb's help: its examples, and the verb's own last paragraph."""
+    inner_examples = [lines[0] for name, lines in EXAMPLES.items() if name.rpartition(" ")[0] == words]
+    lines = EXAMPLES.get(words) or inner_examples
+    examples = _examples(lines) if lines else ""
     return "\n\n".join(filter(None, (examples, more)))
 
 
 def _examples(lines: Iterable[str]) -> str:
+    """Return examples as a paragraph; click does not wrap one that begins with a backspace."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines)))
 
 
-def _with_help(command: Command, words: str) -> None:
-    """Have a verb, and those below it, take -h and end their help with examples."""
+def _add_help(command: Command, words: str) -> None:
+    """Let a verb, and those below it, take -h and end their help with examples."""
     command.context_settings = {**command.context_settings, **HELP}
     command.epilog = epilog(words, command.epilog) or None
     for name, inner in getattr(command, "commands", {}).items():
-        _with_help(inner, f"{words} {name}")
+        _add_help(inner, f"{words} {name}")
 
 
 app = typer.Typer(
@@ -279,7 +281,7 @@ app = typer.Typer(
 )
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         from benchsuite import __version__
 
@@ -290,7 +292,9 @@ def _version(value: bool) -> None:
 @app.callback()
 def _options(
     context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """What holds a training job back: storage, the input pipeline, compute or the interconnect?"""
     if context.invoked_subcommand:
@@ -298,44 +302,46 @@ def _options(
 
 
 def _use_site(context: typer.Context, name: str) -> None:
-    """Let a site's or user's file say how buckets are reached, and `--store` where nobody gave it.
+    """Take the default of `--store` and the access to buckets from the site's or user's file.
 
-    What it says of buckets goes into the environment, which all processes of a sweep get.
+    The access to buckets goes into the environment, which all processes of a sweep inherit.
     """
     from benchsuite.host.config_paths import config_paths
 
     paths = config_paths(os.environ)
     if paths and not os.environ.get(STORE_VARIABLE):
-        context.default_map = {name: _stores(load_verb(name))}
-    if any(b"buckets" in path.read_bytes() for path in paths):  # else no verb waits for the file to be read
+        context.default_map = {name: _store_defaults(load_verb(name))}
+    if any(b"buckets" in path.read_bytes() for path in paths):  # parsing takes time that most verbs need not spend
         from benchsuite.host.site import buckets_variable
 
         os.environ.update(buckets_variable())
 
 
-def _stores(command: Command) -> dict[str, Any]:
-    """Defaults of a verb's options, nested as verbs are; looked up when a verb needs it."""
-    found: dict[str, Any] = {name: _stores(each) for name, each in getattr(command, "commands", {}).items()}
+def _store_defaults(command: Command) -> dict[str, Any]:
+    """Return functions that give the default of `--store`, nested as verbs are; click calls one when it needs it."""
+    defaults: dict[str, Any] = {
+        name: _store_defaults(inner) for name, inner in getattr(command, "commands", {}).items()
+    }
     for option in command.params:
         if option.envvar == STORE_VARIABLE:
-            found["store"] = partial(_store, option.default)
-    return found
+            defaults["store"] = partial(_site_store, option.default)
+    return defaults
 
 
-def _store(otherwise: Path | None) -> Path | None:
+def _site_store(fallback: Path | None) -> Path | None:
     from benchsuite.host.site import default_store
 
-    return default_store() or otherwise
+    return default_store() or fallback
 
 
 UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, *OUTAGES)
-"""What the system says of a path that was given: no file can have its name, this user may not, or nothing answers."""
-# typer carries click inside and exports of its exceptions only the leaves.
+"""Errors of a path that was given: no file can have its name, this user may not use it, or nothing answers."""
+# typer exports only some exceptions of click, and not their base class
 _ClickError: Any = typer.BadParameter.__mro__[2]
 
 
 def _usage_error(error: Any) -> int:
-    """An unknown verb, option or choice in one line, with the nearest match, or what became of it."""
+    """Print an error of the command line in one line, with the nearest match or what a retired word became."""
     from benchsuite.contract.errors import nearest
 
     message = str(error.format_message())
@@ -352,28 +358,29 @@ def _usage_error(error: Any) -> int:
     verbs = getattr(error.ctx.command, "commands", {}) if error.ctx else {}
     if message.startswith("No such command") and verbs:
         message += f"; allowed: {', '.join(verbs)}"
-    given, one_of, choices = message.rpartition(" is not one of ")
-    if one_of:
+    choice, is_not_one_of, choices = message.rpartition(" is not one of ")
+    if is_not_one_of:
         words = [word.strip("' ") for word in choices.split(",")]
-        message = f"{given} is not allowed{nearest(given.rpartition(' ')[2], words)}; allowed: {', '.join(words)}"
+        message = f"{choice} is not allowed{nearest(choice.rpartition(' ')[2], words)}; allowed: {', '.join(words)}"
     return _fail(USAGE, message)
 
 
 def _unknown_words(error: Any, option: str | None, message: str) -> str:
-    """The unknown verb or option behind the verbs that stand before it, as it is typed; empty for other mistakes."""
-    known = error.ctx.command_path.split()[1:] if error.ctx else []
+    """Return the unknown verb or option after the verbs before it, as it is typed; empty for other mistakes."""
+    verbs = error.ctx.command_path.split()[1:] if error.ctx else []
     word = option or (message.split("'")[1] if message.startswith("No such command '") else "")
-    return " ".join([*known, word]) if word else ""
+    return " ".join([*verbs, word]) if word else ""
 
 
 def _fail(code: int, *mistakes: str) -> int:
+    """Print each mistake as one line on standard error; return the exit code."""
     for mistake in mistakes:
         echo(f"error: {' '.join(mistake.split())}", err=True)
     return code
 
 
 KEPT = "what was finished is kept"
-"""What is told of a verb that was stopped, unless the stop has words of its own."""
+"""What a stopped verb prints, unless the stop has its own message."""
 
 
 def run_command(arguments: list[str]) -> int:
@@ -387,11 +394,11 @@ def run_command(arguments: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt) as stop:
         return _fail(INTERRUPTED, f"interrupted; {str(stop) or KEPT}")
     except Exception as error:
-        if not (mistakes := _users_mistakes(error)):
+        if not (mistakes := _mistakes_of(error)):
             raise
         return _fail(_code_of(error), *mistakes)
     finally:
-        _tell_left_out()
+        _warn_of_foreign_segments()
     if result == INTERRUPTED and not _can_start_threads():  # OpenBLAS then sends SIGINT to its own process
         from benchsuite.contract.errors import MORE_PROCESSES
 
@@ -399,24 +406,24 @@ def run_command(arguments: list[str]) -> int:
     return result if isinstance(result, int) else OK
 
 
-def _tell_left_out() -> None:
-    """Say which segments a verb could not read, if it has not done so; most verbs read none."""
+def _warn_of_foreign_segments() -> None:
+    """Print which segments this user may not read, where the verb has read a store and not printed it."""
     if "benchsuite.results.store.segments" in sys.modules:
-        from benchsuite.cli.common import left_out_lines
+        from benchsuite.cli.common import foreign_segment_lines
 
-        for line in left_out_lines():
+        for line in foreign_segment_lines():
             echo(line, err=True)
 
 
 def _code_of(error: Exception) -> int:
-    """The exit code of a user's mistake; of a store that is gone, which may be back later, that to queue it again."""
+    """Return the exit code of a user's mistake: REQUEUE for a store that is gone, as it may be back later."""
     from benchsuite.results.store.store import StoreVanished
 
     return REQUEUE if isinstance(error, StoreVanished) else USAGE
 
 
 def _can_start_threads() -> bool:
-    """Whether the limit of processes and threads lets one more start."""
+    """Return whether the limit of processes and threads lets one more start."""
     try:
         _thread.start_new_thread(int, ())
     except RuntimeError:
@@ -425,45 +432,45 @@ def _can_start_threads() -> bool:
 
 
 def _refuse_urls(arguments: list[str]) -> None:
-    """Refuse URLs, but for buckets where verbs take them: as a path, `s3://x` would be a folder named `s3:`.
+    """Refuse URLs except buckets where verbs take them: as a path, `s3://x` would be a folder named `s3:`.
 
     Raises:
         UserError: the first one.
     """
-    given = [word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in arguments]
-    takes = any(tuple(arguments[: len(verb)]) == verb for verb in TAKE_BUCKETS)
-    buckets = {word for before, word in pairwise(arguments) if takes and before not in PATH_OPTIONS}
-    for word in (word for word in [*given, os.environ.get(STORE_VARIABLE, "")] if "://" in word):
+    values = [word.partition("=")[2] if word.startswith("--") and "=" in word else word for word in arguments]
+    takes_buckets = any(tuple(arguments[: len(verb)]) == verb for verb in TAKE_BUCKETS)
+    buckets = {word for before, word in pairwise(arguments) if takes_buckets and before not in PATH_OPTIONS}
+    for word in (word for word in [*values, os.environ.get(STORE_VARIABLE, "")] if "://" in word):
         from benchsuite.contract.errors import UserError
         from benchsuite.storage.dataset.local_path import URL, data_root, local_path
 
         try:
-            if URL.match(word):  # a query may hold one
+            if URL.match(word):  # `://` may also stand inside an SQL query
                 (data_root if word in buckets else local_path)(word)
         except ValueError as error:
             raise UserError(str(error)) from error
 
 
 def _refuse_bytes(arguments: list[str]) -> None:
-    """Refuse names of bytes that are no UTF-8, the folder's among them: records, scripts and pages are text.
+    """Refuse names that are not UTF-8, the current folder's too: records, scripts and pages are UTF-8 text.
 
     Raises:
         UserError: the first one.
     """
     if not arguments or arguments[0] in TAKE_BYTES:
         return
-    only_asks = arguments[0].startswith("-") or not {*HELP["help_option_names"]}.isdisjoint(arguments)
-    folder = "" if only_asks else _folder()
+    prints_help = arguments[0].startswith("-") or not {*HELP["help_option_names"]}.isdisjoint(arguments)
+    folder = "" if prints_help else _current_folder()
     for word in [*arguments, os.environ.get(STORE_VARIABLE, ""), folder]:
         if not word.isascii() and not _is_utf8(word):
             from benchsuite.contract.errors import UserError
 
             remedy = "start in another folder" if word is folder else "rename it, or link to it"
-            raise UserError(f"{os.fsencode(word)!r}: not UTF-8, as what is written of it must be; {remedy}")
+            raise UserError(f"{os.fsencode(word)!r}: not UTF-8, but records must be; {remedy}")
 
 
 def _is_utf8(word: str) -> bool:
-    """Whether the bytes of a name are UTF-8, whatever the locale takes them for."""
+    """Return whether the bytes of a name are UTF-8, whatever the locale's encoding is."""
     try:
         os.fsencode(word).decode()
     except UnicodeError:
@@ -471,16 +478,16 @@ def _is_utf8(word: str) -> bool:
     return True
 
 
-def _folder() -> str:
-    """The current folder; empty where it is gone."""
+def _current_folder() -> str:
+    """Return the current folder; empty where it is gone."""
     try:
         return os.getcwd()
     except OSError:
         return ""
 
 
-def _users_mistakes(error: Exception) -> list[str]:
-    """What the user can mend: errors of the packages that say so, and paths that nobody may use; nothing of a crash."""
+def _mistakes_of(error: Exception) -> list[str]:
+    """Return the messages of an error that the user can mend; empty for a crash of ours."""
     from benchsuite.contract.errors import MORE_PROCESSES, UserError, lacks_processes, shown
     from benchsuite.contract.packages import remedy
     from benchsuite.results.store.store import StoreError, StoreVanished
@@ -501,16 +508,16 @@ def _users_mistakes(error: Exception) -> list[str]:
 
 
 def main() -> None:
-    """Run the command line of this process; output and exit code are as documented whatever befalls the streams."""
+    """Run the command line of this process; output and exit code are as documented even where a stream is closed."""
     terminal.ready()
     code = _run_to_end(sys.argv[1:])
     if signals.heeded(signal.SIGINT):
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # all is done: from here a traceback would be all it gives
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt from here on would only print a traceback
     sys.exit(terminal.finished(code))
 
 
 def _run_to_end(arguments: list[str]) -> int:
-    """Run the command line, which signals end in good order; a crash of ours is told in full."""
+    """Run the command line and return its exit code; signals end it in order, and a crash prints its traceback."""
     try:
         if signals.heeded(signal.SIGINT):
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -520,7 +527,7 @@ def _run_to_end(arguments: list[str]) -> int:
         echo(f"stopped early; {str(stop) or KEPT}", err=True)
         return REQUEUE
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever cannot wait for this line gets it without one
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends the process at once
         return _fail(INTERRUPTED, f"interrupted; {KEPT}")
     except Exception:
         echo(*traceback.format_exc().splitlines(), err=True)

@@ -1,4 +1,4 @@
-"""What several verbs share: options, and the lines that tell what a reading of a store passed over."""
+"""What several verbs share: options, and warnings about lines of a store that could not be read."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,31 +17,37 @@ from benchsuite.results.store.segments import UNTOLD
 from benchsuite.results.store.store import ResultsStore
 
 GROUP: dict[str, Any] = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None}
-"""How a group of verbs is made."""
+"""Settings of a typer application that holds a group of verbs."""
 ComparedKind = Literal["trial", "comm"]
-"""Kinds of records that are compared and checked."""
+"""Kinds of records that `compare` and `check` take."""
 Store = Annotated[Path, typer.Option("--store", envvar=STORE_VARIABLE, help="Results store.", show_default=True)]
 DEFAULT_STORE = Path("benchsuite-store")
 MAX_NAMED = 8
-Session = Annotated[str, typer.Option("--session", help="Measuring campaign; a new one measures anew.")]
+Session = Annotated[str, typer.Option("--session", help="Name of the measuring campaign; a new one measures anew.")]
 LauncherName = Annotated[
-    str, typer.Option("--launcher", help=f"Who starts the ranks: auto, {', '.join(LAUNCHERS)}, or an added one.")
+    str, typer.Option("--launcher", help=f"What starts the ranks: auto, {', '.join(LAUNCHERS)}, or a plug-in's.")
 ]
-Overrides = Annotated[list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field. May be repeated.")
+]
 Profile = Annotated[
     ProfileName | None,
-    typer.Option("--profile", help="Also record what readers do with files (strace: no AU then), or torch's profile."),
+    typer.Option("--profile", help="Also record a profile: io or strace of I/O (strace: no AU), torch, nvtx."),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="KEY=VALUE", help="Only such trials: data.format=hdf5, session=tonight; again."),
+    typer.Option(
+        "--where", metavar="KEY=VALUE", help="Keep trials with KEY=VALUE, such as data.format=hdf5. May be repeated."
+    ),
 ]
+Svg = Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as an SVG file in DIR.")]
+Pdf = Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="Draw each chart as a PDF file in DIR.")]
 Tabular = Annotated[TableFormat, typer.Option("--format", help="table, json, csv or md.")]
 Plain = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
 
 
-def tell(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:
-    """Print facts as JSON where that is asked for, else the lines that tell them to people."""
+def print_facts(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:
+    """Print facts as JSON where the format is json, else as lines for people."""
     if format == "json":
         document(json.dumps(facts, indent=1))
     else:
@@ -49,35 +55,35 @@ def tell(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:
 
 
 def damage_lines(store: ResultsStore) -> Iterator[str]:
-    """What the last reading passed over, and why."""
+    """Yield a warning for each reason why the last reading of a store passed over lines."""
     newer = [line for line in store.passed if line.newer]
-    bad = [line for line in store.passed if not line.newer and line.owner is None]
-    if bad:
-        first = f"{bad[0].segment}, byte {bad[0].offset}: {bad[0].reason}"
-        yield f"warning: {counted(len(bad), 'line')} of {store.path} could not be read; the first: {first}"
+    damaged = [line for line in store.passed if not line.newer and line.owner is None]
+    if damaged:
+        first = f"{damaged[0].segment}, byte {damaged[0].offset}: {damaged[0].reason}"
+        yield f"warning: {counted(len(damaged), 'line')} of {store.path} could not be read; the first: {first}"
     if newer:
         yield f"warning: {counted(len(newer), 'record')} of {store.path} of a newer schema: upgrade benchsuite"
     if store.damage:
         yield f"warning: {store.damage}"
-    yield from left_out_lines()
+    yield from foreign_segment_lines()
 
 
-def left_out_lines() -> Iterator[str]:
-    """Which segments were passed over as this user may not read them, and whose they are; each is told once."""
+def foreign_segment_lines() -> Iterator[str]:
+    """Yield a warning for each store with segments that this user may not read, and remove it from `UNTOLD`."""
     while UNTOLD:
         store, owners = UNTOLD.popitem()
         named = [f"{segment} of {owner}" for segment, owner in sorted(owners.items())[:MAX_NAMED]]
         more = f" and {len(owners) - MAX_NAMED} more" if len(owners) > MAX_NAMED else ""
-        what = counted(len(owners), "segment")
-        yield f"warning: left out {what} of {store} that this user may not read: {', '.join(named)}{more}"
+        segments = counted(len(owners), "segment")
+        yield f"warning: left out {segments} of {store} that this user may not read: {', '.join(named)}{more}"
 
 
 def warn_of_damage(store: ResultsStore) -> None:
-    """Say so on standard error."""
+    """Print on standard error what the last reading of a store passed over."""
     for line in damage_lines(store):
         echo(line, err=True)
 
 
 def drawn_by(*words: str) -> str:
-    """What a figure's metadata tell: the product's version and the command that draws it again."""
+    """Return a figure's origin for its metadata: the product's version, and the command that draws it again."""
     return f"drawn by benchsuite {VERSION}: {typed('benchsuite', *words)}"

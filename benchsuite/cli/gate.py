@@ -26,45 +26,51 @@ from benchsuite.results.report import compare as report
 from benchsuite.results.store.store import ResultsStore
 
 baseline_app = typer.Typer(
-    help="The sessions that later ones are checked against.",
+    help="Set or show the sessions that later ones are checked against.",
     **GROUP,
 )
 
-KindOption = Annotated[ComparedKind, typer.Option("--kind", help="comm: collectives of `probe comm`.")]
+KindOption = Annotated[ComparedKind, typer.Option("--kind", help="Kind of records; comm: collectives of `probe comm`.")]
 ComparableKind = Literal["trial", "comm", "probe"]
-SIDE = "A store, or KEY=VALUE[,KEY=VALUE] over --store: session, commit, date=A..B, any column."
+SIDE_HELP = "A store, or KEY=VALUE[,KEY=VALUE] over --store: session, commit, date=A..B, any column."
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help=SIDE)],
-    b: Annotated[str, typer.Argument(metavar="B", help="The same; what B is to A.")],
+    a: Annotated[str, typer.Argument(metavar="A", help=SIDE_HELP)],
+    b: Annotated[str, typer.Argument(metavar="B", help="A store or conditions, as for A; B is judged against A.")],
     store: Store = DEFAULT_STORE,
     format: Tabular = "table",
-    metrics: Annotated[str, typer.Option("--metrics", help="Comma-separated; default: the usual ones.")] = "",
+    metrics: Annotated[
+        str, typer.Option("--metrics", help="Metrics to compare, comma-separated; default: the usual ones.")
+    ] = "",
     kind: Annotated[
         ComparableKind,
-        typer.Option("--kind", help="comm: collectives of `probe comm`; probe: paths of `probe storage`."),
+        typer.Option(
+            "--kind", help="Kind of records; comm: collectives of `probe comm`; probe: paths of `probe storage`."
+        ),
     ] = "trial",
 ) -> None:
     """Compare B with A on the points that both have: ratio with its interval, and better, worse, same or can't tell."""
-    stores = opened(store, a), opened(store, b)
-    one, other = (records_of(of_side, text, kind) for of_side, text in zip(stores, (a, b), strict=True))
-    filters = all("=" in text and of_side.path == store for of_side, text in zip(stores, (a, b), strict=True))
-    differing = apart(a, b, [*one, *other]) if filters else {}
+    store_a, store_b = opened(store, a), opened(store, b)
+    records_a, records_b = records_of(store_a, a, kind), records_of(store_b, b, kind)
+    # conditions on one store: the axes that they name differ by intent, and do not keep points apart
+    same_store = "=" in a and "=" in b and store_a.path == store_b.path == store
+    differing = apart(a, b, [*records_a, *records_b]) if same_store else {}
     names = [name for name in metrics.split(",") if name] or DEFAULT_OF[kind]
-    found = compared(one, other, chosen(names), differing, (a, b) if filters else None)
-    for one_store in {of_side.path: of_side for of_side in stores}.values():
-        warn_of_damage(one_store)
-    rows = report.comparison_rows(found)
+    comparison = compared(records_a, records_b, chosen(names), differing, (a, b) if same_store else None)
+    for side_store in {side.path: side for side in (store_a, store_b)}.values():
+        warn_of_damage(side_store)
+    rows = report.comparison_rows(comparison)
     if format == "json":
-        document(json.dumps(report.comparison_json(found), indent=1, default=str))
+        document(json.dumps(report.comparison_json(comparison), indent=1, default=str))
     elif format == "csv":
         document(as_csv(rows))
     else:
-        _paragraphs(report.comparison_head(found), rows, report.COLUMNS, report.comparison_foot(found), format)
+        head, foot = report.comparison_head(comparison), report.comparison_foot(comparison)
+        _print_table(head, rows, report.COLUMNS, foot, format)
 
 
-def _paragraphs(
+def _print_table(
     head: str, rows: Sequence[Row], columns: Sequence[Column], foot: Sequence[str], format: TableFormat
 ) -> None:
     """Print a sentence, a table, and lines below it."""
@@ -81,7 +87,7 @@ def _paragraphs(
 
 @baseline_app.command("set")
 def baseline_set(
-    session: Annotated[list[str] | None, typer.Option("--session", help="A session; again for more.")] = None,
+    session: Annotated[list[str] | None, typer.Option("--session", help="A session. May be repeated.")] = None,
     date: Annotated[
         str,
         typer.Option(
@@ -90,12 +96,12 @@ def baseline_set(
     ] = "",
     store: Store = DEFAULT_STORE,
 ) -> None:
-    """Pin sessions as the reference of `check`; all that are there, unless some are named."""
+    """Make sessions the reference of `check`: all of the store, unless some are named."""
     opened_store = ResultsStore(store)
-    made = baseline.set_baseline(opened_store, session or [], date)
-    say(console(), f"baseline of {store}: {_named(opened_store, made['sessions'])}")
-    if unsure := baseline.doubtful_points(opened_store, made["sessions"]):
-        echo(f"note: doubtful in some of these nights, which then do not count: {'; '.join(unsure)}", err=True)
+    sessions = baseline.set_baseline(opened_store, session or [], date)["sessions"]
+    say(console(), f"baseline of {store}: {_describe_sessions(opened_store, sessions)}")
+    if doubtful := baseline.doubtful_points(opened_store, sessions):
+        echo(f"note: doubtful in some of these nights, which then do not count: {'; '.join(doubtful)}", err=True)
     warn_of_damage(opened_store)
 
 
@@ -103,27 +109,28 @@ def baseline_set(
 def baseline_show(store: Store = DEFAULT_STORE, format: Tabular = "table") -> None:
     """Print which sessions are the baseline."""
     opened_store = ResultsStore(store)
-    found = baseline.baseline_of(opened_store)
+    current = baseline.baseline_of(opened_store)
+    set_at, sessions = current.get("set_at"), current["sessions"]
     if format == "json":
-        document(json.dumps(found, indent=1))
+        document(json.dumps(current, indent=1))
     elif format == "csv":
-        document(as_csv([{"session": name, "set_at": found["set_at"]} for name in found["sessions"]]))
+        document(as_csv([{"session": name, "set_at": current["set_at"]} for name in sessions]))
     else:
-        say(console(), f"baseline of {store}, set {found.get('set_at')}: {_named(opened_store, found['sessions'])}")
+        say(console(), f"baseline of {store}, set {set_at}: {_describe_sessions(opened_store, sessions)}")
 
 
-MOST_NAMED = 5
-"""Sessions; of more the first and the last are named."""
+MAX_NAMED = 5
+"""The most sessions that are named one by one; of more the first and the last are named."""
 
 
-def _named(store: ResultsStore, sessions: Sequence[str]) -> str:
-    """How many sessions, which, and the days on which they were measured where these are not their names."""
-    names = ", ".join(sessions) if len(sessions) <= MOST_NAMED else f"{sessions[0]} to {sessions[-1]}"
+def _describe_sessions(store: ResultsStore, sessions: Sequence[str]) -> str:
+    """Return how many sessions there are and which, and the days of measuring where their names are not the days."""
+    names = ", ".join(sessions) if len(sessions) <= MAX_NAMED else f"{sessions[0]} to {sessions[-1]}"
     days = baseline.days_of(store, sessions)
-    told = f"{counted(len(sessions), 'session')} ({names})"
+    sentence = f"{counted(len(sessions), 'session')} ({names})"
     if not days or days == [*sessions]:
-        return told
-    return f"{told}, measured on {days[0]}{f' to {days[-1]}' if len(days) > 1 else ''}"
+        return sentence
+    return f"{sentence}, measured on {days[0]}{f' to {days[-1]}' if len(days) > 1 else ''}"
 
 
 def check(
@@ -131,82 +138,83 @@ def check(
     format: Tabular = "table",
     kind: KindOption = "trial",
     where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="KEY=VALUE", help="Only such trials, as in `compare`; again.")
+        list[str] | None,
+        typer.Option(
+            "--where", metavar="KEY=VALUE", help="Keep trials with KEY=VALUE, as in `compare`. May be repeated."
+        ),
     ] = None,
     session: Annotated[
         str,
-        typer.Option("--session", metavar="NAME|latest", help="Judge this one alone; default: each point's newest."),
+        typer.Option("--session", metavar="NAME|latest", help="Judge one session; default: each point's newest."),
     ] = "",
     on_alarm: Annotated[
         str,
         typer.Option(
             "--on-alarm",
             metavar="COMMAND",
-            help="Run this, without a shell, where something got worse: the message is its input, BENCHSUITE_CHART a "
-            "picture's path.",
+            help="Run COMMAND, without a shell, where something got worse. The message is its standard input, "
+            "BENCHSUITE_CHART the path of a picture.",
         ),
     ] = "",
 ) -> None:
     """Check each point's newest session against the baseline and the nights since; exit code 10 where one got worse.
 
-    Without a baseline that was set, the first six nights are it. Before there are so many, the newest is compared with
-    those there are, which is no alarm.
+    Where no baseline was set, the first six nights are the baseline. While there are fewer, the newest is compared with
+    those before it, which raises no alarm.
 
     From the second night on, a point at half the rate of the nights before or less, in every repeat, is an alarm too.
     The answer counts such points apart and says on how many nights this rests.
 
-    Judged are samples/s, AU, the first batch and staging (comm: the collective's time); memory and energy are for
-    `compare`, not judged here.
+    It judges samples/s, AU, the first batch and staging (comm: the collective's time); `compare` has memory and energy.
     """
     opened_store, out = ResultsStore(store), console()
     try:
-        found = baseline.check(opened_store, kind, where or [], session)
+        result = baseline.check(opened_store, kind, where or [], session)
     except baseline.NothingNewerError as error:
-        found = baseline.nothing(str(error))
+        result = baseline.nothing(str(error))
     warn_of_damage(opened_store)
     if format == "json":
-        document(json.dumps(report.check_json(found), indent=1, default=str))
+        document(json.dumps(report.check_json(result), indent=1, default=str))
     elif format == "csv":
-        document(as_csv(report.regression_rows(found)))
-    elif format == "md" and found.alarms:
-        head, *lines = report.check_lines(found)
-        _paragraphs(head, report.regression_rows(found), report.REGRESSION_COLUMNS, lines, format)
+        document(as_csv(report.regression_rows(result)))
+    elif format == "md" and result.alarms:
+        head, *lines = report.check_lines(result)
+        _print_table(head, report.regression_rows(result), report.REGRESSION_COLUMNS, lines, format)
     else:
-        for line in report.check_lines(found):
+        for line in report.check_lines(result):
             say(out, line)
-    if on_alarm and found.alarms:
-        _tell(shlex.split(on_alarm), opened_store, found, kind)
-    raise typer.Exit(_exit_code(found))
+    if on_alarm and result.alarms:
+        _run_alarm_command(shlex.split(on_alarm), opened_store, result, kind)
+    raise typer.Exit(_exit_code(result))
 
 
 ALARM_TIMEOUT_S = 120.0
 
 
-def _tell(command: Sequence[str], store: ResultsStore, found: baseline.Check, kind: ComparedKind) -> None:
-    """Hand the message to a command; where that fails, a warning says so."""
+def _run_alarm_command(command: Sequence[str], store: ResultsStore, result: baseline.Check, kind: ComparedKind) -> None:
+    """Run a command with the message as its input; where it fails, print a warning."""
     from benchsuite.results.export import alarm
 
-    text, env = alarm.message(store.path, found), {**os.environ}
+    text, env = alarm.message(store.path, result), {**os.environ}
     with TemporaryDirectory(prefix="benchsuite-alarm-") as folder:
-        worst = found.alarms[0]
+        worst = result.alarms[0]
         try:
-            env["BENCHSUITE_CHART"] = str(
-                alarm.draw(alarm.history(store, worst, kind), worst, Path(folder) / "nights.png")
-            )
+            chart = alarm.draw(alarm.history(store, worst, kind), worst, Path(folder) / "nights.png")
+            env["BENCHSUITE_CHART"] = str(chart)
         except ImportError:
             echo("warning: no picture: pip install 'benchsuite[figures]'", err=True)
         try:
-            done = subprocess.run(command, input=text, text=True, env=env, timeout=ALARM_TIMEOUT_S, check=False)
-            trouble = f"exit status {done.returncode}" if done.returncode else ""
+            process = subprocess.run(command, input=text, text=True, env=env, timeout=ALARM_TIMEOUT_S, check=False)
+            failure = f"exit status {process.returncode}" if process.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
-            trouble = getattr(error, "strerror", None) or f"took longer than {ALARM_TIMEOUT_S:g} s"
-    if trouble:
-        echo(f"warning: --on-alarm {command[0]}: {trouble}: nobody was told", err=True)
+            failure = getattr(error, "strerror", None) or f"took longer than {ALARM_TIMEOUT_S:g} s"
+    if failure:
+        echo(f"warning: --on-alarm {command[0]}: {failure}: nobody got the message", err=True)
 
 
-def _exit_code(found: baseline.Check) -> int:
-    if found.alarms:
+def _exit_code(result: baseline.Check) -> int:
+    if result.alarms:
         return REGRESSION
-    if not found.num_judged and not found.too_young:
+    if not result.num_judged and not result.too_young:
         return NOTHING_RAN
-    return SOME_FAILED if found.missing else OK
+    return SOME_FAILED if result.missing else OK

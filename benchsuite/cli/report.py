@@ -1,4 +1,4 @@
-"""The verb `report`: all that a store holds, or one session."""
+"""The verb `report`: the answer, the table and the evidence of a store, or of one session."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Store, drawn_by, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Pdf, Store, Svg, drawn_by, warn_of_damage
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
@@ -43,31 +43,39 @@ def report(
     store: Store = DEFAULT_STORE,
     format: Annotated[TableFormat | None, typer.Option("--format", help="table (default), md, csv or json.")] = None,
     mlperf_storage: Annotated[
-        bool, typer.Option("--mlperf-storage", help="Emulated accelerators: the fields of MLPerf Storage's summary.")
+        bool,
+        typer.Option("--mlperf-storage", help="Print the fields of MLPerf Storage's summary (emulated accelerators)."),
     ] = False,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="OUT.html", help="Write one page with charts; needs no network.")
+        Path | None,
+        typer.Option("--html", metavar="OUT.html", help="Write one page with charts, which needs no network."),
     ] = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="NAME|latest", help="Only this, or the one measured last; default: all."),
+        typer.Option(
+            "--session", metavar="NAME|latest", help="Report one session, or the one measured last; default: all."
+        ),
     ] = None,
     json: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT.json", help="All that it says, as one object for programs.")
+        Path | None, typer.Option("--json", metavar="OUT.json", help="Write the whole report as one JSON object.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw each chart as a file in DIR.")] = None,
-    pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
+    svg: Svg = None,
+    pdf: Pdf = None,
     why: Annotated[
-        bool, typer.Option("--why", help="Also the evidence of verdicts, the arithmetic of caveats, what columns mean.")
+        bool,
+        typer.Option(
+            "--why", help="Also print the evidence of verdicts, the arithmetic of caveats, and what columns mean."
+        ),
     ] = False,
     table: Annotated[
-        bool, typer.Option("--table", help="Every figure that was measured, in columns; energy and memory among them.")
+        bool, typer.Option("--table", help="Print every figure that was measured, energy and memory too, in columns.")
     ] = False,
     redact: Annotated[
-        bool, typer.Option("--redact", help="Give hosts, users and paths other names, so that it can be shown.")
+        bool,
+        typer.Option("--redact", help="Replace the names of hosts, users and paths, so that the report can be shared."),
     ] = False,
 ) -> None:
-    """What the results say: a sentence, a table, and what the numbers rest on."""
+    """Print the answer, a table and what the numbers rest on."""
     others = {"--format": format, "--mlperf-storage": mlperf_storage}
     files = {"--svg": svg, "--pdf": pdf, "--html": html, "--json": json}
     for option, out in files.items():
@@ -78,12 +86,12 @@ def report(
         _refuse_table(
             {**files, "--mlperf-storage": mlperf_storage, f"--format {format}": format not in (None, "table")}
         )
-    opened = chosen(store, session)
-    with _redacted(opened) if redact else nullcontext(opened) as shown:
+    opened = open_session(store, session)
+    with _redacted_copy(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):
             _write_files(shown, files, ["--session", session] if session else [])
             if not shown.trials():
-                echo(_without_trials(opened), err=True)
+                echo(_describe_no_trials(opened), err=True)
         elif mlperf_storage:
             _print_mlperf(shown, format or "table", store)
         else:
@@ -92,8 +100,8 @@ def report(
 
 
 @contextmanager
-def _redacted(store: ResultsStore) -> Iterator[ResultsStore]:
-    """A copy of a store without names of hosts, users and paths, for as long as it is used."""
+def _redacted_copy(store: ResultsStore) -> Iterator[ResultsStore]:
+    """Yield a temporary copy of a store without names of hosts, users and paths."""
     from benchsuite.results.store.redact import redacted
 
     with TemporaryDirectory(prefix="benchsuite-") as folder:
@@ -102,68 +110,70 @@ def _redacted(store: ResultsStore) -> Iterator[ResultsStore]:
 
 def _refuse_beside(option: str, out: Path | None, others: Mapping[str, object]) -> None:
     """Refuse options that say how to print where a file is written."""
-    given = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
-    if out is not None and given:
-        raise UserError(f"report: {option} {out} with {given[0]}; allowed: one of {option}, {', '.join(others)}")
+    conflicts = [f"{name} {value}" if isinstance(value, str) else name for name, value in others.items() if value]
+    if out is not None and conflicts:
+        raise UserError(f"report: {option} {out} with {conflicts[0]}; allowed: one of {option}, {', '.join(others)}")
 
 
 def _refuse_why(without: Mapping[str, object]) -> None:
-    """Refuse `--why` beside what has no room for words."""
-    for option in (name for name, given in without.items() if given):
+    """Refuse `--why` with options whose output holds no evidence."""
+    for option in (name for name, value in without.items() if value):
         raise UserError(f"report: --why with {option}, which holds no evidence; --html and --format md always do")
 
 
 def _refuse_table(without: Mapping[str, object]) -> None:
-    """Refuse `--table` beside what prints no table here."""
-    for option in (name for name, given in without.items() if given):
+    """Refuse `--table` with options that print no table."""
+    for option in (name for name, value in without.items() if value):
         raise UserError(f"report: --table with {option}; allowed: --table alone; --format csv holds every figure, too")
 
 
-def _write_files(store: ResultsStore, files: Mapping[str, Path | None], asked: Sequence[str]) -> None:
-    """Write all that the report says, and what models say beside it, into the files that were asked for, by option."""
+def _write_files(store: ResultsStore, files: Mapping[str, Path | None], session_words: Sequence[str]) -> None:
+    """Write the report, and what models predict beside it, into the files of the options that name one."""
     from benchsuite.cli.modelled import modelled
     from benchsuite.results.charts import page
     from benchsuite.results.export.charts import draw_report
     from benchsuite.results.report import objects
 
-    said = modelled(store)
+    predictions = modelled(store)
     for kind in ("svg", "pdf"):
         if folder := files[f"--{kind}"]:
-            origin = drawn_by("report", "--store", store.path.name, *asked, f"--{kind}", "DIR")
-            for path in draw_report(store, folder, kind, said, origin):
+            origin = drawn_by("report", "--store", store.path.name, *session_words, f"--{kind}", "DIR")
+            for path in draw_report(store, folder, kind, predictions, origin):
                 echo(f"figure: {path}", err=True)
     if out := files["--html"]:
-        num_bytes = page.write(store, out, said)
+        num_bytes = page.write(store, out, predictions)
         echo(f"written: {out} ({size(num_bytes)}; open it in a browser, it needs no network)", err=True)
     if out := files["--json"]:
-        write_whole(out, json.dumps(objects.report(store, said), indent=1, default=str))
+        write_whole(out, json.dumps(objects.report(store, predictions), indent=1, default=str))
         echo(f"written: {out}", err=True)
 
 
-def print_rows(found: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
+def print_rows(table_rows: Sequence[Row], columns: Sequence[Column], format: TableFormat) -> None:
+    """Print rows in a format; `columns` are those of a table or Markdown, the others have every field."""
     if format == "json":
-        document(as_json(found))
+        document(as_json(table_rows))
     elif format == "csv":
-        document(as_csv(found))
+        document(as_csv(table_rows))
     elif format == "md":
-        document(as_markdown(found, columns))
+        document(as_markdown(table_rows, columns))
     else:
         out = console()
-        out.print(fitting_table(found, columns, out))
+        out.print(fitting_table(table_rows, columns, out))
 
 
-def _without_trials(store: ResultsStore) -> str:
-    """What to say of a store without trials: how to see its other records, where it has some."""
+def _describe_no_trials(store: ResultsStore) -> str:
+    """Return the line for a store without trials, with the commands that show its other records."""
     kinds = sorted({record.kind for record in store.records()} - {"trial"}) if store.exists() else []
-    words = [("benchsuite", "results", "show", "--kind", kind, "--store", str(store.path)) for kind in kinds]
-    others = f"; it has other records: {', '.join(f'`{typed(*one)}`' for one in words)}" if words else ""
-    return f"no trials in {store.path} yet{others}"
+    if not kinds:
+        return f"no trials in {store.path} yet"
+    commands = [typed("benchsuite", "results", "show", "--kind", kind, "--store", str(store.path)) for kind in kinds]
+    return f"no trials in {store.path} yet; it has other records: {', '.join(f'`{command}`' for command in commands)}"
 
 
 def _print_report(
-    store: ResultsStore, format: TableFormat, why: bool, opened: ResultsStore, every: bool = False
+    store: ResultsStore, format: TableFormat, why: bool, opened: ResultsStore, all_columns: bool = False
 ) -> None:
-    """Print the report on a store; where it has no trials, what else is in it as it was opened."""
+    """Print the report on a store. Where it has no trials, print what else the store has as it was opened."""
     if format == "md":
         from benchsuite.cli.modelled import modelled
 
@@ -171,54 +181,59 @@ def _print_report(
     elif format in ("json", "csv"):
         print_rows(rows(store.frame()), TRIAL_COLUMNS, format)
     else:
-        found = sections(store)
-        for number, section in enumerate(found):
-            echo(*[""] * bool(number))
-            section_table(section, why, every)
-        if found:
-            of_devices = device_legend([row for section in found for row in section.points]) if every else []
-            for line in (*LEGEND.split("\n"), *of_devices) if why else (WHY,):
-                say(console(), line, "dim")
-        if not found:
-            echo(_without_trials(opened))
+        report_sections = sections(store)
+        for number, section in enumerate(report_sections):
+            if number:
+                echo("")
+            print_section(section, why, all_columns)
+        if not report_sections:
+            echo(_describe_no_trials(opened))
+            return
+        points = [row for section in report_sections for row in section.points]
+        legend = [*LEGEND.split("\n"), *(device_legend(points) if all_columns else [])]
+        for line in legend if why else [MORE]:
+            say(console(), line, "dim")
 
 
 def _print_mlperf(store: ResultsStore, format: TableFormat, path: Path) -> None:
-    """Print emulated trials as MLPerf Storage tells of them, a summary per point; `path`: of the store as given."""
-    from benchsuite.results.report import mlperf as summaries
+    """Print emulated trials in the terms of MLPerf Storage, a summary per point. `path` is the store as it was typed.
 
-    found = summaries.summaries(rows(store.frame()), emulated_devices.published)
-    if not found:
-        such = "device: emulated:h100"
-        raise StoreError(f"store {path}: no trial on an accelerator that is not here; such as: {such}")
-    print_rows(found, summaries.COLUMNS, format)
+    Raises:
+        StoreError: the store has no trial on an emulated accelerator.
+    """
+    from benchsuite.results.report import mlperf
+
+    summaries = mlperf.summaries(rows(store.frame()), emulated_devices.published)
+    if not summaries:
+        raise StoreError(f"store {path}: no trial on an emulated accelerator, such as device: emulated:h100")
+    print_rows(summaries, mlperf.COLUMNS, format)
     if format not in ("json", "csv"):
-        echo(summaries.LEGEND, err=True)
+        echo(mlperf.LEGEND, err=True)
 
 
-WHY = "--why shows the evidence and what columns mean · --table every figure · --html OUT.html draws charts"
+MORE = "--why shows the evidence and what columns mean · --table every figure · --html OUT.html draws charts"
 
 
-def section_table(section: Section, why: bool = False, every: bool = False) -> None:
-    """A question, its answer, its points, and what the numbers rest on.
+def print_section(section: Section, why: bool = False, all_columns: bool = False) -> None:
+    """Print a question, its answer, its points, and what the numbers rest on.
 
-    `why`: also the evidence. `every`: in all columns, none of which is left out where a terminal is narrow.
+    `why` adds the evidence. `all_columns` prints every column, also where the terminal is narrow.
     """
     out = console()
     out.print(section.title, style="bold", markup=False)
     for text in section.answer:
         say(out, f"-> {text}")
-    if every:
+    if all_columns:
         out.print(fitting_table(section.points, every_column(section.points), out, dropped_first=()))
     else:
         out.print(fitting_table(section.points, COLUMNS, out))
-    if found := operators.counted(section.points):
-        out.print(fitting_table(found, operators.COLUMNS, out))
-        for line in operators.sources(found):
+    if operator_rows := operators.counted(section.points):
+        out.print(fitting_table(operator_rows, operators.COLUMNS, out))
+        for line in operators.sources(operator_rows):
             out.print(line, markup=False)
         say(out, operators.LEGEND, "dim")
-    of_points = (*readers.lines(section.points), *staging_lines(section.points))
-    for line in (*of_points, *troubles(section.trials), trust(section.trials)):
+    point_lines = (*readers.lines(section.points), *staging_lines(section.points))
+    for line in (*point_lines, *troubles(section.trials), trust(section.trials)):
         say(out, line)
     for line in remedies(section.points):
         say(out, f"  {line}")
@@ -229,21 +244,21 @@ def section_table(section: Section, why: bool = False, every: bool = False) -> N
 
 
 LATEST = "latest"
-"""What stands for the session that was measured last."""
-MAX_TOLD = 5
+"""The word for the session that was measured last."""
+MAX_NAMED = 5
 
 
 def sessions_of(store: ResultsStore) -> list[str]:
-    """The sessions of a store's trials, the one that was measured last at the end."""
-    found = store.frame(columns=["session", "finished_at"])
-    last: dict[str, str] = {}
-    for session, finished_at in zip(found["session"], found["finished_at"], strict=True):
-        last[session] = max(last.get(session, ""), finished_at)
-    return sorted(last, key=lambda session: last[session])
+    """Return the sessions of a store's trials, the one that was measured last at the end."""
+    frame = store.frame(columns=["session", "finished_at"])
+    last_finished: dict[str, str] = {}
+    for session, finished_at in zip(frame["session"], frame["finished_at"], strict=True):
+        last_finished[session] = max(last_finished.get(session, ""), finished_at)
+    return sorted(last_finished, key=lambda session: last_finished[session])
 
 
-def chosen(path: Path, session: str | None) -> ResultsStore:
-    """A store as it is now, or one session of it; who names none of several hears that all are shown.
+def open_session(path: Path, session: str | None) -> ResultsStore:
+    """Return a store as it is now, or one session of it; a line says where all of several sessions are shown.
 
     Raises:
         UserError: it has no such session.
@@ -254,13 +269,14 @@ def chosen(path: Path, session: str | None) -> ResultsStore:
     store = ResultsStore(path).still()
     names = sessions_of(store)
     if session is None and len(names) > 1:
-        echo(_all_shown(path, names), err=True)
+        echo(_describe_sessions(path, names), err=True)
     elif session is not None and (not names or session not in (LATEST, *names)):
         raise refuse("--session", session, [LATEST, *names])
     store.session = names[-1] if session == LATEST else session
     return store
 
 
-def _all_shown(path: Path, names: Sequence[str]) -> str:
-    told = ", ".join([*(["..."] if len(names) > MAX_TOLD else []), *names[-MAX_TOLD:]])
-    return f"note: all {len(names)} sessions of {path} are shown ({told}); --session latest, or a name, shows one"
+def _describe_sessions(path: Path, names: Sequence[str]) -> str:
+    """Return the note that all sessions of a store are shown; it names the last ones."""
+    named = ", ".join([*(["..."] if len(names) > MAX_NAMED else []), *names[-MAX_NAMED:]])
+    return f"note: all {len(names)} sessions of {path} are shown ({named}); --session latest, or a name, shows one"

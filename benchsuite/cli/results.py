@@ -1,4 +1,4 @@
-"""The verbs under `benchsuite results`: look into a store, and write it for other programs."""
+"""The verbs under `benchsuite results`: show and query the records of a store, and export them."""
 
 import json
 from collections import Counter
@@ -20,7 +20,7 @@ from benchsuite.cli.common import (
     Store,
     Tabular,
     Where,
-    tell,
+    print_facts,
     warn_of_damage,
 )
 from benchsuite.cli.report import print_rows
@@ -47,15 +47,15 @@ from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 if TYPE_CHECKING:
     from benchsuite.results.gate.baseline import Check
 
-results_app = typer.Typer(help="Look into a results store.", **GROUP)
-export_app = typer.Typer(help="Results in the form of other programs.", **GROUP)
+results_app = typer.Typer(help="Show, query and export the records of a store.", **GROUP)
+export_app = typer.Typer(help="Write results for other programs.", **GROUP)
 results_app.add_typer(export_app, name="export")
 
-Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to; default: standard output.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: standard output.")]
 Grouping = Literal["trial", "point"]
 """What a row of a table stands for."""
-By = Annotated[Grouping, typer.Option("--by", help="trial, or point (median over repeats).")]
-Kind = Annotated[RecordKind, typer.Option("--kind", help="trial, probe, comm or checkpoint.")]
+By = Annotated[Grouping, typer.Option("--by", help="What a row is: trial, or point (median over repeats).")]
+Kind = Annotated[RecordKind, typer.Option("--kind", help="Kind of records: trial, probe, comm or checkpoint.")]
 
 
 @results_app.command("show")
@@ -65,21 +65,22 @@ def results_show(
     by: By = "trial",
     kind: Kind = "trial",
 ) -> None:
-    """One row per trial, probe, collective or checkpoint."""
+    """Print one row per trial, probe, collective or checkpoint."""
     opened = ResultsStore(store)
-    found = rows(opened.frame(by=by, kind=kind))
+    records = rows(opened.frame(by=by, kind=kind))
     columns = COLUMNS_OF.get(kind) or (POINT_COLUMNS if by == "point" else TRIAL_COLUMNS)
-    if not found and format == "table":
+    if not records and format == "table":
         echo(f"no records of kind {kind} in {store}{_other_kinds(opened)}")
     else:
-        print_rows(found, columns_of(found) if kind == "comm" else columns, format)
+        print_rows(records, columns_of(records) if kind == "comm" else columns, format)
     warn_of_damage(opened)
 
 
 def _other_kinds(store: ResultsStore) -> str:
-    kinds = Counter(record.kind for record in store.records())
-    told = ", ".join(f"--kind {kind} ({count})" for kind, count in kinds.items())
-    return f"; it has {told}" if told else ""
+    """Return the end of a sentence with the kinds that a store has; empty where it has no records."""
+    counts = Counter(record.kind for record in store.records())
+    options = ", ".join(f"--kind {kind} ({count})" for kind, count in counts.items())
+    return f"; it has {options}" if options else ""
 
 
 @results_app.command("query")
@@ -88,7 +89,7 @@ def results_query(
     store: Store = DEFAULT_STORE,
     format: Tabular = "table",
     columns: Annotated[
-        bool, typer.Option("--columns", help="List the columns of `trials` with their types, and stop.")
+        bool, typer.Option("--columns", help="Print the columns of `trials` with their types, and run no query.")
     ] = False,
 ) -> None:
     """Run SQL (DuckDB) over the trials, such as: select label, au, "spec.data.format" from trials."""
@@ -98,11 +99,11 @@ def results_query(
         print_rows(opened.columns(), [Column(name, itemgetter(name), right=False) for name in names], format)
     else:
         frame = opened.sql(query, Limits())
-        shown = [
+        frame_columns = [
             Column(name, partial(_cell, name), right=pd.api.types.is_numeric_dtype(frame[name]))
             for name in frame.columns
         ]
-        print_rows(rows(frame), shown, format)
+        print_rows(rows(frame), frame_columns, format)
     warn_of_damage(opened)
 
 
@@ -112,17 +113,17 @@ def _cell(name: str, row: Row) -> str:
 
 @results_app.command("compact")
 def results_compact(store: Store = DEFAULT_STORE, format: Plain = "table") -> None:
-    """Add Parquet of what was appended since the last time, for fast reading; sweeps may go on meanwhile."""
+    """Write Parquet of the records appended since the last time, for fast reading. Sweeps may go on meanwhile."""
     opened, unfinished = ResultsStore(store), store / PARQUET / "compaction"
     remove_abandoned(unfinished)
     with scratch() as spill:
-        done = opened.compact(partial_folder(unfinished), spill)
-    said = (
-        f"compacted {counted(done.num_new, 'new record')} of {store}: {done.num_records:,} in "
-        f"{counted(done.num_parts, 'Parquet part')}, {size(done.parquet_bytes)}; segments "
-        f"({size(done.segment_bytes)}) stay"
+        result = opened.compact(partial_folder(unfinished), spill)
+    line = (
+        f"compacted {counted(result.num_new, 'new record')} of {store}: {result.num_records:,} in "
+        f"{counted(result.num_parts, 'Parquet part')}, {size(result.parquet_bytes)}; segments "
+        f"({size(result.segment_bytes)}) stay"
     )
-    tell(format, asdict(done), [said])
+    print_facts(format, asdict(result), [line])
     warn_of_damage(opened)
 
 
@@ -134,21 +135,21 @@ def export_csv(
     by: By = "trial",
     kind: Kind = "trial",
 ) -> None:
-    """Every column as CSV, a row per trial or point."""
-    _write(tables.csv_text(_chosen(store, where, kind, by)), out)
+    """Write every column as CSV, a row per trial or point."""
+    _write(tables.csv_text(_select(store, where, kind, by)), out)
 
 
 @export_app.command("parquet")
 def export_parquet(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE.parquet", help="Where to.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE.parquet", help="File to write.")],
     store: Store = DEFAULT_STORE,
     where: Where = None,
     by: By = "trial",
     kind: Kind = "trial",
 ) -> None:
-    """Every column as Parquet, typed, a row per trial or point."""
-    tables.write_parquet(_chosen(store, where, kind, by), out)
-    _say_exported(out)
+    """Write every column as typed Parquet, a row per trial or point."""
+    tables.write_parquet(_select(store, where, kind, by), out)
+    _print_exported(out)
 
 
 @export_app.command("junit")
@@ -157,21 +158,21 @@ def export_junit(
     out: Out = None,
     where: Where = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Also what `benchsuite check` finds in the store: regressions fail.")
+        bool, typer.Option("--check", help="Also write what `benchsuite check` finds; a regression is a failure.")
     ] = False,
     kind: Kind = "trial",
 ) -> None:
-    """Trials, or collectives, as JUnit XML: failed, oom and timeout are failures; the exit code stays 0."""
+    """Write trials or collectives as JUnit XML: failed, oom and timeout are failures. The exit code stays 0."""
     from benchsuite.results.export import junit
 
     if check and kind not in get_args(ComparedKind):
         raise UserError(f"--check --kind {kind}: allowed with --check: {', '.join(get_args(ComparedKind))}")
-    trials = rows(_chosen(store, where, kind))
-    _write(junit.junit(trials, _checked(store, kind) if check else None), out)
+    trials = rows(_select(store, where, kind))
+    _write(junit.junit(trials, _run_check(store, kind) if check else None), out)
 
 
-def _checked(store: Path, kind: RecordKind) -> "Check":
-    """What the gate finds; where it has nothing to judge, that and why."""
+def _run_check(store: Path, kind: RecordKind) -> "Check":
+    """Return what `check` finds; a result without points where there is nothing to judge."""
     from benchsuite.results.gate import baseline
 
     try:
@@ -185,42 +186,42 @@ def export_prometheus(
     store: Store = DEFAULT_STORE,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE.prom|DIR", help="A node exporter's textfile directory, or a file there."),
+        typer.Option("--out", metavar="FILE.prom|DIR", help="Textfile directory of a node exporter, or a file there."),
     ] = None,
     where: Where = None,
 ) -> None:
-    """The newest session of every point as Prometheus text; a file is replaced at once, never half written."""
-    text = prometheus.prometheus(rows(_chosen(store, where)))
+    """Write the newest session of every point as Prometheus text. A file is replaced at once, never half written."""
+    text = prometheus.prometheus(rows(_select(store, where)))
     if out is None:
         document(text.removesuffix("\n"))
     else:
-        _say_exported(prometheus.write_textfile(text, out))
+        _print_exported(prometheus.write_textfile(text, out))
 
 
 @export_app.command("latex")
 def export_latex(store: Store = DEFAULT_STORE, out: Out = None, where: Where = None) -> None:
-    """Tables of points for papers: medians with ranges or intervals (LaTeX, booktabs)."""
+    """Write tables of points for papers: medians with ranges or intervals (LaTeX, booktabs)."""
     from benchsuite.results.export import latex
 
-    _write(latex.point_tables(_chosen(store, where)) + "\n", out)
+    _write(latex.point_tables(_select(store, where)) + "\n", out)
 
 
-def _chosen(
+def _select(
     store: Path, where: Sequence[str] | None, kind: RecordKind = "trial", by: Grouping = "trial"
 ) -> pd.DataFrame:
-    """The records of a kind that all filters let through, by trial or by point.
+    """Return the records of a kind that meet all conditions, by trial or by point.
 
     Raises:
-        UserError: a filter is wrong, or there are none.
+        UserError: a condition is wrong, or no record is left.
     """
     opened = ResultsStore(store)
-    found = opened.frame(kind=kind)
-    if found.empty:
+    frame = opened.frame(kind=kind)
+    if frame.empty:
         kinds = ", ".join(get_args(RecordKind))
         raise UserError(f"store {store}: no record of kind {kind} to export; allowed: {kinds}")
-    found = fulfilling(found, where or ())
+    frame = fulfilling(frame, where or ())
     warn_of_damage(opened)
-    return found if by == "trial" else by_point(found)
+    return frame if by == "trial" else by_point(frame)
 
 
 def _write(text: str, out: Path | None) -> None:
@@ -229,17 +230,18 @@ def _write(text: str, out: Path | None) -> None:
         document(text.removesuffix("\n"))
         return
     write_whole(out, text)
-    _say_exported(out)
+    _print_exported(out)
 
 
-def _say_exported(out: Path) -> None:
+def _print_exported(out: Path) -> None:
     echo(f"exported: {out}", err=True)
 
 
 @export_app.command("trace")
 def export_trace(
     names: Annotated[
-        list[str], typer.Argument(metavar="[TRIAL_ID] OUT.json", help="Which trial (default: the last), and where to.")
+        list[str],
+        typer.Argument(metavar="[TRIAL_ID] OUT.json", help="The trial (default: the last), and the file to write."),
     ],
     store: Store = DEFAULT_STORE,
 ) -> None:
@@ -247,8 +249,8 @@ def export_trace(
     if len(names) > 2:
         raise UserError(f"results export trace: {len(names)} arguments; allowed: [TRIAL_ID] OUT.json")
     opened = ResultsStore(store)
-    wanted = names[0] if len(names) == 2 else ""
-    record = chosen(opened, wanted, _with_steps(opened), "raw samples of steps")
+    trial = names[0] if len(names) == 2 else ""
+    record = find_record(opened, trial, _trials_with_steps(opened), "raw samples of steps")
     samples = opened.steps(record)
     if samples is None:
         raise UserError(f"trial {record.trial_id}: its raw samples ({record.samples_file}) are not in {store}")
@@ -260,14 +262,14 @@ def write_trace(samples: dict[str, Any], label: str, out: Path) -> None:
     """Write a trial's steps as a trace.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the file cannot be written.
     """
     write_whole(out, json.dumps(trace(samples, label)))
     echo(f"trace: {out} (open it in https://ui.perfetto.dev)", err=True)
 
 
-def _with_steps(store: ResultsStore) -> list[TrialRecord]:
-    """Trials that have steps of ranks in their raw samples; a watched loop has others."""
+def _trials_with_steps(store: ResultsStore) -> list[TrialRecord]:
+    """Return the trials whose raw samples are steps of ranks; those of watched loops are not."""
     trials = [record for record in store.trials() if record.sweep != "watch"]
     return [record for record in trials if record.samples_file]
 
@@ -276,24 +278,24 @@ def _with_steps(store: ResultsStore) -> list[TrialRecord]:
 def export_asv(
     store: Store = DEFAULT_STORE,
     machine: Annotated[
-        str | None, typer.Option("--asv-machine", help="Whose results they are; default: the host of each trial.")
+        str | None, typer.Option("--asv-machine", help="Name of the machine in asv; default: the host of each trial.")
     ] = None,
     commit: Annotated[
-        str | None, typer.Option("--commit", help="Of trials that know of none, or ran in a changed work tree.")
+        str | None, typer.Option("--commit", help="Commit of trials that have none, or ran in a changed work tree.")
     ] = None,
     session: Annotated[
         str | None,
-        typer.Option("--session", help="Only its trials, all at --commit: a night in a repository of nights."),
+        typer.Option("--session", help="Export one session, with all its trials at --commit."),
     ] = None,
 ) -> None:
-    """Write sweeps, such as those of batch jobs, into the history of the asv repository of this folder."""
+    """Write sweeps, such as those of batch jobs, into the history of this folder's asv repository."""
     from benchsuite.results.export.asv import export
 
     opened = ResultsStore(store)
-    found = export(opened, Path("asv.conf.json"), machine, commit, session)
-    for line in found.left_out:
+    exported = export(opened, Path("asv.conf.json"), machine, commit, session)
+    for line in exported.left_out:
         echo(line, err=True)
-    for new in found.written:
+    for new in exported.written:
         commit_words = f"commit {new.commit[:8]}{', changed work tree' * new.is_changed}"
         points, session = counted(len(new.points), "point"), new.trials[0].session
         echo(f"{new.sweep} · {points} · session {session} · {commit_words} · {new.machine}: {new.path}")
@@ -302,48 +304,50 @@ def export_asv(
 
 @results_app.command("profile")
 def results_profile(
-    trial: Annotated[str, typer.Argument(metavar="[TRIAL_ID]", help="Which trial; default: the last profiled.")] = "",
+    trial: Annotated[
+        str, typer.Argument(metavar="[TRIAL_ID]", help="The trial; default: the last one with a profile.")
+    ] = "",
     store: Store = DEFAULT_STORE,
     format: Plain = "table",
 ) -> None:
     """Print a trial's I/O profile (`sweep --profile io`)."""
     opened = ResultsStore(store)
     profiled = [record for record in opened.trials() if is_known(record.io_profile)]
-    record = chosen(opened, trial, profiled, "an I/O profile")
-    tell(format, record.io_profile, [f"{record.trial_id} · {record.label}", *profile_lines(record)])
+    record = find_record(opened, trial, profiled, "an I/O profile")
+    print_facts(format, record.io_profile, [f"{record.trial_id} · {record.label}", *profile_lines(record)])
     warn_of_damage(opened)
 
 
 def profile_lines(record: TrialRecord) -> Iterator[str]:
-    """What was profiled beside a trial, if anything was."""
+    """Yield the lines of a trial's profiles; none where it was not profiled."""
     yield from lines(record.io_profile) if record.io_profile else ()
     yield from operators.lines(record.figures.model_dump())
     yield from (f"trace of PyTorch's profiler: {path} (open it in https://ui.perfetto.dev)" for path in record.traces)
 
 
-def chosen(store: ResultsStore, wanted: str, records: list[TrialRecord], what: str) -> TrialRecord:
-    """The record of a trial by its id, its point's or its own, or the last one.
+def find_record(store: ResultsStore, name: str, records: list[TrialRecord], what: str) -> TrialRecord:
+    """Return the last record whose trial, point or record has this id; for an empty name the last of all.
 
     Raises:
-        UserError: there is none.
+        UserError: there is none; `what` says in the message what all of `records` have.
     """
     if not records:
         raise UserError(f"store {store.path}: no trial with {what}")
-    found = [record for record in records if wanted in ("", record.trial_id, record.point_id, record.record_id)]
-    if not found:
-        names = [record.trial_id for record in records]
-        raise UserError(f"trial {wanted!r}: none with {what} in {store.path}{nearest(wanted, names)}")
-    return max(found, key=lambda record: record.finished_at)
+    matches = [record for record in records if name in ("", record.trial_id, record.point_id, record.record_id)]
+    if not matches:
+        ids = [record.trial_id for record in records]
+        raise UserError(f"trial {name!r}: none with {what} in {store.path}{nearest(name, ids)}")
+    return max(matches, key=lambda record: record.finished_at)
 
 
 @results_app.command("darshan")
 def results_darshan(
-    log: Annotated[Path, typer.Argument(help="A log of Darshan.")],
-    under: Annotated[Path, typer.Option("--under", help="Only files below this folder.")] = Path("/"),
+    log: Annotated[Path, typer.Argument(help="A Darshan log.")],
+    under: Annotated[Path, typer.Option("--under", help="Count files below this folder.")] = Path("/"),
     format: Plain = "table",
 ) -> None:
     """Print the POSIX counters of a Darshan log in the form of an I/O profile."""
     from benchsuite.storage.observe.darshan import profile_of_log
 
     profile = profile_of_log(log, under)
-    tell(format, profile, lines(profile))
+    print_facts(format, profile, lines(profile))

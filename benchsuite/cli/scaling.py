@@ -1,13 +1,12 @@
-"""The verb `scaling`."""
+"""The verb `scaling`: weak and strong scaling efficiency of a store's series."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Store, Tabular, Where, drawn_by, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Pdf, Store, Svg, Tabular, Where, drawn_by, warn_of_damage
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document, echo
@@ -38,66 +37,73 @@ def scaling(
     format: Tabular = "table",
     where: Where = None,
     mix_environments: Annotated[
-        bool, typer.Option("--mix-environments", help="Also join trials of unlike machines, libraries, file systems.")
+        bool,
+        typer.Option("--mix-environments", help="Also join trials of different machines, libraries and file systems."),
     ] = False,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="DIR", help="Draw the chart as a file in DIR.")] = None,
-    pdf: Annotated[Path | None, typer.Option("--pdf", metavar="DIR", help="The same as PDF.")] = None,
+    svg: Svg = None,
+    pdf: Pdf = None,
     latex: Annotated[bool, typer.Option("--latex", help="Print the tables as LaTeX (booktabs).")] = False,
 ) -> None:
-    """Weak and strong scaling: efficiency with its interval, what is lost to what, and the laws that fit."""
+    """Print weak and strong scaling efficiency with intervals, what the loss goes to, and the laws that fit."""
     opened = ResultsStore(store)
-    found = series_of(opened, where or [], mix_environments)
+    series = series_of(opened, where or [], mix_environments)
     for kind, folder in (("svg", svg), ("pdf", pdf)):
         if folder is not None:
             origin = _origin(opened, kind, where or [], mix_environments)
-            chart = chart_of(found, titles(found), "Scaling efficiency")
-            drawn = draw_into(folder, kind, [("scaling", chart)], origin=origin)
-            echo(f"figure: {drawn[0]}", err=True)
-    _show(found, format, latex)
+            chart = chart_of(series, titles(series), "Scaling efficiency")
+            figures = draw_into(folder, kind, [("scaling", chart)], origin=origin)
+            echo(f"figure: {figures[0]}", err=True)
+    _print(series, format, latex)
     warn_of_damage(opened)
 
 
 def _origin(store: ResultsStore, kind: str, where: list[str], mix: bool) -> str:
-    """What draws the figure again."""
-    chosen = [word for one in where for word in ("--where", one)] + (["--mix-environments"] if mix else [])
-    return drawn_by("scaling", "--store", store.path.name, *chosen, f"--{kind}", "DIR")
+    """Return the origin of a figure, with the command that draws it again."""
+    options = [word for condition in where for word in ("--where", condition)]
+    if mix:
+        options.append("--mix-environments")
+    return drawn_by("scaling", "--store", store.path.name, *options, f"--{kind}", "DIR")
 
 
 def series_of(store: ResultsStore, where: list[str], mix: bool) -> list[Series]:
-    """The series of a store among the trials that all filters let through."""
+    """Return the series of a store among the trials that meet all conditions.
+
+    Raises:
+        UserError: there is none.
+    """
     trials = fulfilling(store.frame(), where)
-    found = find_series(trials, mix)
-    if not found:
+    series = find_series(trials, mix)
+    if not series:
         sizes = sorted({int(size) for size in trials.get("spec.world_size", pd.Series()) if not is_missing(size)})
         raise UserError(
-            f"store {store.path}: no scaling series: no trials differ only in ranks, at the same batch per rank or in "
-            f"all; {len(trials)} trials, ranks {', '.join(map(str, sizes)) or 'unknown'}; `benchsuite sweep "
+            f"store {store.path}: no scaling series: no trials differ only in ranks, with the same batch per rank or "
+            f"in all; {len(trials)} trials, ranks {', '.join(map(str, sizes)) or 'unknown'}; `benchsuite sweep "
             "weak-scaling` measures one; `benchsuite report` has points that differ in anything else, such as a batch"
         )
-    return found
+    return series
 
 
-def _show(found: Sequence[Series], format: TableFormat, latex: bool) -> None:
-    named = [*zip(found, titles(found), strict=True)]
+def _print(all_series: Sequence[Series], format: TableFormat, latex: bool) -> None:
+    titled = [*zip(all_series, titles(all_series), strict=True)]
     if latex:
-        tables = (
-            as_latex(point_rows(s, title), COLUMNS, caption(s, title), f"scaling-{number}")
-            for number, (s, title) in enumerate(named, 1)
-        )
+        tables = [
+            as_latex(point_rows(series, title), COLUMNS, caption(series, title), f"scaling-{number}")
+            for number, (series, title) in enumerate(titled, 1)
+        ]
         document(NEEDED + "\n\n".join(tables))
     elif format == "json":
-        document(as_json(as_objects(found)))
+        document(as_json(as_objects(all_series)))
     elif format == "csv":
-        document(as_csv([row for series, title in named for row in point_rows(series, title)]))
+        document(as_csv([row for series, title in titled for row in point_rows(series, title)]))
     elif format == "md":
-        document(markdown(found))
+        document(markdown(all_series))
     else:
-        _print_tables(named)
+        _print_tables(titled)
 
 
-def _print_tables(named: Sequence[tuple[Series, str]]) -> None:
+def _print_tables(titled: Sequence[tuple[Series, str]]) -> None:
     out = console()
-    for series, title in named:
+    for series, title in titled:
         say(out, f"{title} · {basis(series)}", "bold")
         say(out, f"-> {answer(series)}")
         out.print(fitting_table(point_rows(series, title), COLUMNS, out))

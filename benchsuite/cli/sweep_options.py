@@ -1,4 +1,4 @@
-"""The options of `benchsuite sweep`: one field each, which `submit` and `nightly run` pass on without reading them."""
+"""The options of `benchsuite sweep`, one field each. `submit` and `nightly run` pass them on without reading them."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterator
@@ -16,45 +16,48 @@ from benchsuite.runner.claims import LEASE_S
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """How a sweep is run; what it measures stands in its file."""
+    """How a sweep is run; its file says what it measures."""
 
     session: Session = "default"
     store: Store = DEFAULT_STORE
     overrides: Overrides = None
     launcher: LauncherName = "auto"
-    retry: Annotated[str, typer.Option("--retry", help="Run again what ended so: failed,oom,timeout.")] = ""
+    retry: Annotated[str, typer.Option("--retry", help="Run trials again that ended so: failed,oom,timeout.")] = ""
     profile: Profile = None
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Start nothing that would not end by then: 06:30, +2h."),
+        typer.Option("--until", metavar="TIME", help="Start no trial that would end after TIME: 06:30, +2h."),
     ] = None
     lease: Annotated[
-        float, typer.Option("--lease", min=1, help="Seconds without a sign after which another sweep's trial is free.")
+        float, typer.Option("--lease", min=1, help="Seconds without a sign after which another sweep loses its trial.")
     ] = LEASE_S
     order_seed: Annotated[
-        int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats by this seed.")
+        int | None, typer.Option("--order-seed", metavar="N", help="Shuffle each round of repeats with this seed.")
     ] = None
 
     def words(self, without: Collection[str] = ()) -> list[str]:
-        """What differs from the defaults, as it is typed."""
-        return [word for name in _names(without) for word in self._typed(name)]
+        """Return the options that differ from their defaults, as they are typed."""
+        return [word for name in _field_names(without) for word in self._option_words(name)]
 
-    def _typed(self, name: str) -> Iterator[str]:
+    def _option_words(self, name: str) -> Iterator[str]:
         value = getattr(self, name)
         if value == getattr(type(self), name):
             return
-        for one in value if isinstance(value, list) else [value]:
-            yield from (_option(name), str(one))
+        for item in value if isinstance(value, list) else [value]:
+            yield from (_option(name), str(item))
 
 
 def takes_sweep_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb whose last parameter is `options: SweepOptions` an option for each of its fields, but some."""
-    hints, names = get_type_hints(SweepOptions, include_extras=True), _names(without)
+    """Return a decorator that gives a verb an option for each field of SweepOptions, except some.
+
+    The verb's last parameter is `options: SweepOptions`; typer sees the fields in its place.
+    """
+    hints, names = get_type_hints(SweepOptions, include_extras=True), _field_names(without)
 
     def with_options(verb: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(verb)
-        own = [each for each in signature.parameters.values() if each.name != "options"]
-        added = [
+        verb_parameters = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
+        field_parameters = [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=getattr(SweepOptions, name), annotation=hints[name]
             )
@@ -62,22 +65,23 @@ def takes_sweep_options(without: Collection[str] = ()) -> Callable[[Callable[...
         ]
 
         @wraps(verb)
-        def called(**given: Any) -> None:
-            options = SweepOptions(**{name: given.pop(name) for name in names})
-            verb(**given, options=options)
+        def call(**arguments: Any) -> None:
+            options = SweepOptions(**{name: arguments.pop(name) for name in names})
+            verb(**arguments, options=options)
 
-        called.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
-        called.__annotations__ = {each.name: each.annotation for each in (*own, *added)}
-        return called
+        parameters = [*verb_parameters, *field_parameters]
+        call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return call
 
     return with_options
 
 
-def retried(retry: str) -> frozenset[str]:
-    """What `--retry` names.
+def parse_retry(retry: str) -> frozenset[str]:
+    """Return the statuses that `--retry` names.
 
     Raises:
-        UserError: no trial that ends so can be run again.
+        UserError: a word is no status of a failed trial.
     """
     statuses = [word.strip() for word in retry.split(",") if word.strip()]
     for word in statuses:
@@ -86,11 +90,11 @@ def retried(retry: str) -> frozenset[str]:
     return frozenset(statuses)
 
 
-def _names(without: Collection[str]) -> list[str]:
+def _field_names(without: Collection[str]) -> list[str]:
     return [field.name for field in fields(SweepOptions) if field.name not in without]
 
 
 def _option(name: str) -> str:
-    """The first of an option's words, such as `-o`."""
-    info = next(each for each in get_args(get_type_hints(SweepOptions, include_extras=True)[name])[1:])
+    """Return the first word of a field's option, such as `-o`."""
+    info = get_args(get_type_hints(SweepOptions, include_extras=True)[name])[1]
     return next(str(word) for word in (info.default, *(info.param_decls or ())) if str(word).startswith("-"))

@@ -1,12 +1,12 @@
-"""The verb `trial`: one trial, run and printed."""
+"""The verb `trial`: run one trial and print it."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchsuite.cli.common import Overrides, Profile, tell
-from benchsuite.cli.sweep import profiled
+from benchsuite.cli.common import Overrides, Profile, print_facts
+from benchsuite.cli.sweep import profile_override
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.terminal import PlainFormat, document, echo
@@ -14,9 +14,9 @@ from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.contract.yaml_file import read_yaml
 from benchsuite.grid.emulated_steps import with_step
 from benchsuite.grid.expand import plan_trial
-from benchsuite.grid.layers import layered
+from benchsuite.grid.layers import apply_layers
 from benchsuite.grid.point import Point
-from benchsuite.grid.warnings import fitting_in_memory
+from benchsuite.grid.warnings import memory_warning
 from benchsuite.host.load import memory_bytes
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import check_alone
@@ -26,12 +26,13 @@ from benchsuite.runner.progress import finished_line
 
 
 def trial(
-    spec: Annotated[Path, typer.Argument(help="A trial (YAML): what stands under `base` in a sweep.")],
+    spec: Annotated[Path, typer.Argument(help="A trial (YAML): the fields that a sweep has under `base`.")],
     validate: Annotated[
-        bool, typer.Option("--validate", help="Run nothing: say whether it is valid, what a rank holds and sends.")
+        bool,
+        typer.Option("--validate", help="Run nothing; print whether it is valid, and what a rank holds and sends."),
     ] = False,
     check_loss: Annotated[
-        bool, typer.Option("--check-loss", help="Train a few steps, and compare with one process.")
+        bool, typer.Option("--check-loss", help="Train a few steps and compare the loss with that of one process.")
     ] = False,
     profile: Profile = None,
     timeline: Annotated[
@@ -39,35 +40,37 @@ def trial(
     ] = None,
     overrides: Overrides = None,
     store: Annotated[
-        Path | None, typer.Option("--store", help="Also keep the record there; emulated:from-record reads from it.")
+        Path | None, typer.Option("--store", help="Store to append the record to; emulated:from-record reads from it.")
     ] = None,
     format: Annotated[PlainFormat, typer.Option("--format", help="json prints the record.")] = "table",
 ) -> None:
-    """Run one trial and print it; one rank runs in this process, so that a debugger can follow it."""
+    """Run one trial and print it. A single rank runs in this process, so that a debugger can follow it."""
     from benchsuite.cli.results import write_trace
     from benchsuite.probe.record import appended
     from benchsuite.runner import single_trial
 
-    value = _trial_values(spec, [*(overrides or []), *profiled(profile)])
+    values = _trial_values(spec, [*(overrides or []), *profile_override(profile)])
     if validate:
-        from benchsuite.runner.validate import validate as examine
+        from benchsuite.runner import validate as validation
 
-        raise typer.Exit(examine(with_step(parse_trial(value), store), format))
+        raise typer.Exit(validation.validate(with_step(parse_trial(values), store), format))
     check_alone("trial")
     if check_loss:
-        raise typer.Exit(_check_loss(plan_trial({**value, "data": {"source": "synthetic"}}), format))
-    point = plan_trial(value, store)
+        raise typer.Exit(_check_loss(plan_trial({**values, "data": {"source": "synthetic"}}), format))
+    point = plan_trial(values, store)
     opened = ResultsStore(store) if store else None
     if opened:
         opened.check_writable()
-    if warning := fitting_in_memory([point], this_machine(), memory_bytes()[1]):
+    if warning := memory_warning([point], this_machine(), memory_bytes()[1]):
         echo(warning, err=True)
-    alone = single_trial.fits_one_process(point)
-    record, samples = (single_trial.in_this_process if alone else single_trial.in_processes)(point, opened)
+    if single_trial.fits_one_process(point):
+        record, samples = single_trial.run_in_this_process(point, opened)
+    else:
+        record, samples = single_trial.run_in_processes(point, opened)
     if opened:
-        ((kept, _),) = appended([(record, samples)], store)
-        assert isinstance(kept, TrialRecord)
-        record = kept
+        ((stored, _),) = appended([(record, samples)], store)
+        assert isinstance(stored, TrialRecord)
+        record = stored
     if timeline and samples:
         write_trace(samples, record.label, timeline)
     if format == "json":
@@ -79,7 +82,6 @@ def trial(
 
 def _print(record: TrialRecord, store: ResultsStore | None) -> None:
     """Print a trial's figures, and where its record is kept."""
-
     from benchsuite.cli.results import profile_lines
     from benchsuite.contract.console import console
     from benchsuite.results.render.tables import COLUMNS, rows
@@ -90,34 +92,33 @@ def _print(record: TrialRecord, store: ResultsStore | None) -> None:
     out.print(fitting_table(rows(record_frame([record])), COLUMNS, out))
     for detail in record.caveat_details:
         say(out, f"  {detail}")
-    kept = (
-        f"written: {store.path.absolute()} (segments/*.jsonl)"
-        if store
-        else "nothing is stored: --store DIR keeps the record"
-    )
-    echo(finished_line(record), kept, err=True)
+    written = "nothing is stored: --store DIR keeps the record"
+    if store:
+        written = f"written: {store.path.absolute()} (segments/*.jsonl)"
+    echo(finished_line(record), written, err=True)
     echo(*profile_lines(record))
 
 
 def _check_loss(point: Point, format: PlainFormat) -> int:
+    """Compare a trial's training with that of one process and print the verdict; return the exit code."""
     from benchsuite.runner import loss_check
 
-    found = loss_check.check_loss(point)
-    tell(format, found, [loss_check.in_words(point, found)])
-    return OK if found["equal"] else SOME_FAILED
+    comparison = loss_check.check_loss(point)
+    print_facts(format, comparison, [loss_check.describe_comparison(point, comparison)])
+    return OK if comparison["equal"] else SOME_FAILED
 
 
 def _trial_values(spec: Path, overrides: list[str]) -> dict[str, Any]:
-    """What a trial's file and the overrides say.
+    """Return the values of a trial's file under the overrides.
 
     Raises:
-        UserError: a sweep's file, or an override that is a list.
+        UserError: the file is a sweep's, or an override is a list.
     """
-    given = read_yaml(spec)
-    if "base" in given:
-        raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give what stands under `base`")
-    value = layered({"base": given}, str(spec), overrides).sweep
-    if value["grid"]:
-        raise UserError(f"-o {next(iter(value['grid']))}: a trial has one value, not a list")
-    base: dict[str, Any] = value["base"]
+    values = read_yaml(spec)
+    if "base" in values:
+        raise UserError(f"{spec}: a sweep file; use `benchsuite sweep`, or give the fields under its `base`")
+    sweep = apply_layers({"base": values}, str(spec), overrides).sweep
+    if sweep["grid"]:
+        raise UserError(f"-o {next(iter(sweep['grid']))}: a trial has one value, not a list")
+    base: dict[str, Any] = sweep["base"]
     return base

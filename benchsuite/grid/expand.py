@@ -20,7 +20,7 @@ from benchsuite.contract.trial_spec import (
 from benchsuite.contract.yaml_file import Values, flat, nested, read_yaml
 from benchsuite.grid.blocks import MIN_STEPS, most_steps
 from benchsuite.grid.emulated_steps import with_step
-from benchsuite.grid.layers import layered
+from benchsuite.grid.layers import apply_layers
 from benchsuite.grid.mistakes import MAX_TRIALS, check_number, sweep_mistakes
 from benchsuite.grid.point import Plan, Point, Skipped
 from benchsuite.grid.validity import ranks_on_a_node, why_invalid
@@ -51,7 +51,7 @@ def load_sweep(path: Path, overrides: list[str]) -> SweepSpec:
     Raises:
         UserError: a line for each mistake.
     """
-    value = {"name": path.stem, **layered(read_yaml(path), str(path), overrides).sweep}
+    value = {"name": path.stem, **apply_layers(read_yaml(path), str(path), overrides).sweep}
     if error := several(sweep_mistakes(value)):
         raise error
     return parse_sweep(value)

@@ -69,21 +69,23 @@ def _environment_values(environment: Mapping[str, str]) -> list[tuple[str, str, 
     return found
 
 
-def layered(value: Values, file: str, overrides: Iterable[str], environment: Mapping[str, str] = os.environ) -> Layered:
-    """A sweep file's values between those of the layers below and above it.
+def apply_layers(
+    value: Values, file: str, overrides: Iterable[str], environment: Mapping[str, str] = os.environ
+) -> Layered:
+    """Return a sweep file's values between those of the layers below and above it.
 
     Raises:
         UserError: one line about the first problem, naming the file, the variable or the override.
     """
     sweep = with_parts(value)
-    asked = [parse_override(text) for text in overrides]
-    named = {key for key, _ in asked}
+    overridden = [parse_override(text) for text in overrides]
+    named = {key for key, _ in overridden}
     variables = [found for found in _environment_values(environment) if _other_batch(found[1]) not in named]
     for _, key, _ in variables:
         for part in ("base", "grid", "zip"):
             sweep[part].pop(_other_batch(key), None)
     above = values_of(sweep)
-    for key, item in [(key, item) for _, key, item in variables] + asked:
+    for key, item in [(key, item) for _, key, item in variables] + overridden:
         above[key] = item if isinstance(item, list) else [item]
     base, origins = _defaults(above, environment)
     for key, item in entries(sweep["base"]).items():
@@ -94,7 +96,7 @@ def layered(value: Values, file: str, overrides: Iterable[str], environment: Map
     for name, key, item in variables:
         assign(sweep, key, item)
         origins[key] = name
-    for key, item in asked:
+    for key, item in overridden:
         assign(sweep, key, item)
         origins[key] = "-o"
     return Layered(sweep, origins)
@@ -160,8 +162,8 @@ def _pointless(key: str, given: Given) -> bool:
     return key == "data.staging_dir" and all(mode in ("none", None) for mode in given.get("data.staging", []))
 
 
-def bundled(file: Path) -> Path:
-    """A sweep file, or the example of that name, with `.yaml` or without, where there is no such file here.
+def find_sweep_file(file: Path) -> Path:
+    """Return a sweep file, or the built-in one of that name, with `.yaml` or without, where there is no such file here.
 
     Raises:
         UserError: it is neither.

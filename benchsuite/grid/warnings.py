@@ -1,49 +1,52 @@
-"""What the user of a plan had better know before it runs."""
+"""Warnings about a plan before it runs: too few cores, and datasets that fit in memory."""
 
 from collections.abc import Sequence
 
 from benchsuite.grid.point import Plan, Point
 from benchsuite.grid.validity import ranks_on_a_node
-from benchsuite.host.interference import crowding
+from benchsuite.host import interference
 from benchsuite.host.machine import Machine
 
 MEMORY_FACTOR = 5
 """MLPerf Storage's rule: a dataset of at least five times the memory of all hosts."""
 LEAST_SHARE = 0.01
-"""Shares of memory below this are not told to the digit."""
+"""Smaller shares of memory are printed as "less than"."""
 
 
-def crowd_of(plan: Plan, point: Point) -> str | None:
-    """Where the ranks of a point will have more threads than their node has cores, the arithmetic; else None."""
+def describe_crowding(plan: Plan, point: Point) -> str | None:
+    """Return the arithmetic where the ranks of a point have more threads than their node has cores; else None."""
     if plan.machine is None:
         return None
-    return crowding(point.spec, ranks_on_a_node(point.spec, plan.machine), plan.machine.cores)
+    return interference.crowding(point.spec, ranks_on_a_node(point.spec, plan.machine), plan.machine.cores)
 
 
-def crowded(plan: Plan) -> list[str]:
-    """A warning for each way in which points have more threads than a node has cores; they run all the same."""
-    found: dict[str, list[str]] = {}
+def crowding_warnings(plan: Plan) -> list[str]:
+    """Return a warning for each way in which points have more threads than a node has cores; they run all the same."""
+    labels_by_crowding: dict[str, list[str]] = {}
     for point in plan.points:
-        if crowd := crowd_of(plan, point):
-            found.setdefault(crowd, []).append(point.label)
-    return [f"warning: {_named(labels)}: {crowd}; flagged oversubscribed" for crowd, labels in found.items()]
+        if crowding := describe_crowding(plan, point):
+            labels_by_crowding.setdefault(crowding, []).append(point.label)
+    return [
+        f"warning: {_name_points(labels)}: {crowding}; flagged oversubscribed"
+        for crowding, labels in labels_by_crowding.items()
+    ]
 
 
-def crowding_skipped(plan: Plan) -> list[str]:
-    """The arithmetic of points that are skipped for another reason, and would not have the cores either."""
-    found: dict[str, list[str]] = {}
+def skipped_crowding_notes(plan: Plan) -> list[str]:
+    """Return the arithmetic of points that are skipped for another reason and would not have the cores either."""
+    labels_by_crowding: dict[str, list[str]] = {}
     for skipped in plan.skipped:
-        if crowd := crowd_of(plan, skipped.point):
-            found.setdefault(crowd.partition(";")[0], []).append(skipped.point.label)
-    return [f"{_named(labels)}: also {crowd}" for crowd, labels in found.items()]
+        if crowding := describe_crowding(plan, skipped.point):
+            labels_by_crowding.setdefault(crowding.partition(";")[0], []).append(skipped.point.label)
+    return [f"{_name_points(labels)}: also {crowding}" for crowding, labels in labels_by_crowding.items()]
 
 
-def _named(labels: list[str]) -> str:
+def _name_points(labels: list[str]) -> str:
     return labels[0] if len(labels) == 1 else f"{len(labels)} points such as {labels[0]}"
 
 
-def fitting_in_memory(points: Sequence[Point], machine: Machine | None, memory_bytes: int) -> str | None:
-    """A warning where datasets fit in memory: from the second epoch on, reads may be served from there.
+def memory_warning(points: Sequence[Point], machine: Machine | None, memory_bytes: int) -> str | None:
+    """Return a warning where datasets fit in memory, which may serve reads from the second epoch on; else None.
 
     The memory is that of all nodes of a point, which are taken to have as much as this one; without a machine, of one.
     """
@@ -56,7 +59,7 @@ def fitting_in_memory(points: Sequence[Point], machine: Machine | None, memory_b
     small = [share for share in shares if share[0] < 1]
     if not small:
         return None
-    share, size, nodes, _ = min(small, key=lambda found: found[0])
+    share, size, nodes, _ = min(small, key=lambda share: share[0])
     count = len({dataset for *_, dataset in small})
     what = f"{count} datasets, one" if count > 1 else "a dataset"
     where = "the node" if nodes == 1 else f"its {nodes} nodes, taken to be alike"

@@ -84,8 +84,8 @@ def machine_of(launcher: object) -> Machine:
     return getattr(launcher, "machine", None) or this_machine()
 
 
-def in_words(name: str, launcher: object) -> str:
-    """Which launcher was asked for, or was chosen and why."""
+def describe_launcher(name: str, launcher: object) -> str:
+    """Return which launcher was asked for, or was chosen and why."""
     chosen, why = suggested() if name == "auto" else (name, getattr(launcher, "words", ""))
     return f"{chosen} ({why})" if why else chosen
 

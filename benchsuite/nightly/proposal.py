@@ -116,10 +116,10 @@ def _tried_s(point: Point) -> float:
     Raises:
         UserError: it fails.
     """
-    from benchsuite.runner.single_trial import in_processes  # torch
+    from benchsuite.runner.single_trial import run_in_processes  # torch
 
     began = time.perf_counter()
-    record, _ = in_processes(point)
+    record, _ = run_in_processes(point)
     if record.status != "ok":
         raise UserError(f"a trial, to see how long one takes, ended as {record.status}: {record.reason}")
     return time.perf_counter() - began

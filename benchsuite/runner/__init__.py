@@ -1,6 +1,6 @@
 """Run a plan: claim trials, launch them, resume, keep a deadline, show progress.
 
-It joins probing, launching and analysis.
+This room joins launching, probing and analysis.
 
 Read `sweep`, then `attempt`, then `claims`.
 """

@@ -1,9 +1,9 @@
 """`batch_size: auto`: the largest batch per data-parallel rank that fits the device, found by trying.
 
-Each try is a short trial of the point itself, with its loader, in processes of its own: where one rank runs out of
-memory the others are ended. The batch doubles until it does not fit, then the gap is halved until it is a sixteenth. Of
-the largest that fits a twentieth is left as headroom, since what a long run takes grows a little: workspaces of other
-shapes, fragments. Batches are multiples of what grad_accum and pipelines cut them into.
+Each try is a short trial of the point itself, with its loader, in its own processes: where one rank runs out of memory
+the others are ended. The batch doubles until it does not fit; then the gap is halved until it is a sixteenth of the
+batch. A twentieth of the largest batch that fits is left as headroom, because a long run takes a little more memory:
+workspaces for other shapes, and fragments. Batches are multiples of what grad_accum and pipelines split them into.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from benchsuite.runner.attempt import measure
 
 MAX_BATCH = 1 << 20
 RESOLUTION = 16
-"""The batch found is within this part of itself of the largest."""
+"""The search ends when the gap to a batch that does not fit is this part of the batch."""
 HEADROOM = 1 / 20
 PROBE_STEPS = 2
 
 
 def largest(fits: Callable[[int], bool], unit: int) -> int:
-    """The largest multiple of `unit` that fits, to a sixteenth of itself; 0 where not even one does."""
+    """Return the largest multiple of `unit` that fits, to a sixteenth of itself; 0 where not even `unit` fits."""
     low, high = 0, unit
     while high <= MAX_BATCH and fits(high):
         low, high = high, 2 * high
@@ -36,15 +36,15 @@ def largest(fits: Callable[[int], bool], unit: int) -> int:
     return low
 
 
-def with_headroom(found: int, unit: int) -> int:
-    """The batch less its headroom: a multiple of `unit`, at least that."""
-    return max(unit, int(found * (1 - HEADROOM)) // unit * unit)
+def with_headroom(batch_size: int, unit: int) -> int:
+    """Return the batch less its headroom: a multiple of `unit`, and at least `unit`."""
+    return max(unit, int(batch_size * (1 - HEADROOM)) // unit * unit)
 
 
-def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point:
-    """The point with the largest batch that fits; as it is where its batch is given.
+def fit_batch_size(point: Point, launcher: Launcher, store: Path | None = None) -> Point:
+    """Return the point with the largest batch that fits; the same point where its batch is a number.
 
-    `store` is where ranks on other nodes leave what they found.
+    `store` is the folder that ranks on other nodes write their results into.
 
     Raises:
         UserError: no batch fits, or a try failed for another reason than memory.
@@ -53,10 +53,10 @@ def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point
     if spec.batch_size != "auto":
         return point
 
-    measured = {"steps": PROBE_STEPS, "warmup_steps": 1, "ceilings": False, "profile": None}
+    few_steps = {"steps": PROBE_STEPS, "warmup_steps": 1, "ceilings": False, "profile": None}
     short = {
-        "data": spec.data.model_copy(update={"staging": "none"}),  # copies take time and no device memory
-        "measure": spec.measure.model_copy(update=measured),
+        "data": spec.data.model_copy(update={"staging": "none"}),  # staging takes time and no device memory
+        "measure": spec.measure.model_copy(update=few_steps),
     }
 
     def fits(batch_size: int) -> bool:
@@ -68,10 +68,10 @@ def fitted(point: Point, launcher: Launcher, store: Path | None = None) -> Point
             raise UserError(f"batch_size auto: trying {batch_size} failed: {record.reason}")
         return record.status == "ok"
 
-    found = largest(fits, spec.batch_unit)
-    if not found:
-        raise UserError(f"batch_size auto: not even {spec.batch_unit} samples a rank fit the device's memory")
-    batch_size = with_headroom(found, spec.batch_unit)
+    largest_batch = largest(fits, spec.batch_unit)
+    if not largest_batch:
+        raise UserError(f"batch_size auto: not even {spec.batch_unit} samples per rank fit the device's memory")
+    batch_size = with_headroom(largest_batch, spec.batch_unit)
     sized = replace(point, spec=spec.model_copy(update={"batch_size": batch_size}))
     reason = why_invalid(sized, machine_of(launcher))
     if reason:

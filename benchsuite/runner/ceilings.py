@@ -1,7 +1,7 @@
-"""What a trial's input could give at best: its loader with no model, and its files to a plain reader.
+"""The most that a trial's input can give: through its loader with no model, and to a plain reader of its files.
 
-Both are measured once in a session for all trials that share dataset, loader settings and ranks, by a trial of the same
-pipeline whose steps take no time, after the first of them that ended well: so it warms nothing for that one. Its files
+A trial of the same pipeline whose steps take no time measures both, once per session for all trials that share dataset,
+loader settings and ranks. It runs after the first of them that ended well, so it warms no cache for that one. Its files
 are evicted and read plainly after its last step.
 """
 
@@ -16,40 +16,40 @@ from benchsuite.host.machine import Machine, this_machine
 from benchsuite.results.store.record import TrialRecord
 
 Ceilings = dict[str, dict[str, Any]]
-"""What is known of inputs, as figures, by the id of the trial that measured it."""
+"""Figures of inputs, by the id of the trial that measured them."""
 
 
 def without_model(point: Point, machine: Machine | None = None) -> Point | None:
-    """The trial of the same pipeline with no model; None where there is no pipeline, or it cannot be run alone.
+    """Return the trial of the same pipeline with no model; None where there is no pipeline, or it cannot run alone.
 
-    Staged copies are not made a second time for it, and its ranks have no device whose cores they could keep to.
-    `machine` is what the launcher has; default: this one.
+    Staged data have none, because copies are not made a second time. The ranks of this trial have no device whose cores
+    they could keep to. `machine` is what the launcher has; None means this machine.
     """
     spec = point.spec
     reads = spec.data.source == "storage" and spec.data.staging == "none"
     if not spec.measure.ceilings or not reads or spec.device == NO_MODEL:
         return None
     if spec.device == "cuda" and spec.data.loader == "dali":
-        return None  # it decodes on the device, which a trial without a model has none of
-    where = machine or this_machine()
+        return None  # DALI decodes on the device, and a trial with no model has none
+    machine = machine or this_machine()
     measure = spec.measure.model_copy(update={"repeats": 1, "warmup_steps": 1, "profile": None})
     ranks = spec.data_ranks
-    changed: dict[str, Any] = {
+    settings: dict[str, Any] = {
         **REAL_DEVICE_ONLY,
         "device": NO_MODEL,
         "parallelism": "ddp" if ranks > 1 else "none",
         "world_size": ranks,
         "batch_size": spec.rank_batch,
         "global_batch_size": None,
-        "ranks_per_node": spec.ranks_per_node or (where.cuda_devices if spec.device == "cuda" else None),
+        "ranks_per_node": spec.ranks_per_node or (machine.cuda_devices if spec.device == "cuda" else None),
         "measure": measure,
     }
-    alone = resolve(spec.model_copy(update=changed), where, ranks, {})
-    return None if why_invalid(alone, where) else alone
+    loader_alone = resolve(spec.model_copy(update=settings), machine, ranks, {})
+    return None if why_invalid(loader_alone, machine) else loader_alone
 
 
-def of_record(record: TrialRecord) -> dict[str, Any]:
-    """What a trial with no model measured, as figures of the trials that share its input; nothing where it failed."""
+def ceiling_figures(record: TrialRecord) -> dict[str, Any]:
+    """Return what a trial with no model measured, as figures of trials that share its input; empty where it failed."""
     if record.status != "ok":
         return {}
     return {

@@ -33,10 +33,10 @@ from benchsuite.storage.dataset.partial import has_ended
 State = Literal["running", "done", "released"]
 CLAIMS = "claims"
 LEASE_S = 120.0
-"""A holder that gave no sign for so long has lost its trial. File systems may show files late by up to a minute."""
+"""A holder that gave no sign for so long has lost its trial. File systems may show files up to a minute late."""
 BEATS_PER_LEASE = 6
 MAX_BEATS_APART = 2
-"""A holder whose beats were further apart has to make sure of its claim: others see beats late."""
+"""A holder whose beats were further apart must check its claim: others see beats late."""
 JOB_ID_VARIABLES = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID")
 
 
@@ -48,15 +48,15 @@ class Holder:
     pid: int
     job: str | None = None
     process: str = ""
-    """What no other process is called, on any host; whether it has ended can be told on its own."""
+    """A name that no other process has, on any host. It alone shows whether the process has ended."""
     job_starts: int = 0
-    """How often its job had been started again: a job's earlier start has ended on all its nodes."""
+    """How often its job was restarted before: every earlier start of a job has ended on all its nodes."""
 
     def __str__(self) -> str:
         return f"{self.host}, process {self.pid}" + (f", job {self.job}" if self.job else "")
 
     def is_gone(self) -> bool:
-        """Whether it was a process of this place, or of an earlier start of this job; False where it may still run."""
+        """Return whether this process can tell that the holder has ended; False where it may still run."""
         if self.job is not None and self.job == _job() and self.job_starts < _job_starts():
             return True
         return has_ended(self.process)
@@ -64,47 +64,51 @@ class Holder:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a claim's file says."""
+    """The content of a claim's file."""
 
     token: str
     holder: Holder
     state: State = "running"
     beat: int = 0
     since: str = ""
-    """UTC by the holder's clock: for people."""
+    """UTC by the holder's clock; only people read it."""
     finished_at: str = ""
-    """When the last record of its holders was finished, by the clock of whoever wrote it; empty: there is none."""
+    """When the last record of the trial was finished, by its writer's clock; empty where it has no record."""
 
 
 CLAIM = TypeAdapter(Claim)
-"""Reads what anyone may have written; what other versions say besides is left out."""
+"""Reads a claim that anyone may have written, and ignores fields of other versions."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """Another sweep has the trial."""
+class HeldElsewhere:
+    """A trial that another sweep holds."""
 
     claim: Claim | None
     """None while its file is being written."""
     generation: int
     alive: bool
-    """Whether its beat has moved since it was first looked at."""
+    """Whether its beat has moved since this sweep first saw it."""
 
 
 @dataclass
-class _Seen:
+class _Sighting:
+    """The beat of another's claim, and since when it has stood still by this process's monotonic clock."""
+
     generation: int
     beat: tuple[str, int] | None
-    at_s: float
+    """The claim's token and beat; None while its file is being written."""
+    since_s: float
     moved: bool = False
 
 
 def this_process() -> Holder:
-    """This process as a holder."""
+    """Return this process as a holder."""
     return Holder(socket.gethostname(), os.getpid(), _job(), writers.this_process(), _job_starts())
 
 
 def _job() -> str | None:
+    """Return the id of the scheduler's job that this process runs in; None outside of one."""
     return next((os.environ[name] for name in JOB_ID_VARIABLES if os.environ.get(name)), None)
 
 
@@ -120,83 +124,86 @@ class Claims:
     folder: Path
     lease_s: float = LEASE_S
     holder: Holder = field(default_factory=this_process)
-    _known: dict[str, int] = field(default_factory=dict)
-    """The first generation of a trial's claim that was made after this sweep had planned."""
+    _first_generation: dict[str, int] = field(default_factory=dict)
+    """The generation of each trial's claim from which on this sweep looks: earlier ones were over when it planned."""
     _unseen: dict[str, int] = field(default_factory=dict)
-    """Claims that say their trial is done, while this sweep has looked for its record and not found it yet."""
-    _seen: dict[str, _Seen] = field(default_factory=dict)
+    """The generation of each claim that says its trial is done while this sweep has not found its record."""
+    _sightings: dict[str, _Sighting] = field(default_factory=dict)
     _open: "set[Holding]" = field(default_factory=set)
-    """Made, and neither done nor left."""
+    """The claims that this process holds."""
 
     @classmethod
     def of(cls, store: Path, session: str, lease_s: float = LEASE_S) -> "Claims":
-        """The claims of a session of a store."""
+        """Return the claims of a session of a store."""
         return cls(store / CLAIMS / session, lease_s)
 
-    def over(self, trials: Mapping[str, str]) -> set[str]:
-        """Which of these trials are done by a record that was not seen in the store: it is to be read again.
+    def find_unseen(self, trials: Mapping[str, str]) -> set[str]:
+        """Return the trials whose claim says that they are done by a record that this sweep has not seen.
 
-        What is still not seen then is either late, as it is on network file systems, or was removed: such a trial may
-        be taken like one whose holder gave no sign.
+        The caller reads the store again. A record that is still missing then is late, as network file systems are, or
+        was removed: such a trial may be taken like one whose holder gave no sign. Later calls of `take` and `look`
+        start at the generations that this call finds.
 
         Args:
-            trials: each with the moment at which its last record was finished, as far as it was seen; empty: none.
+            trials: when the last record of each trial was finished, as far as it was seen; empty where none was.
         """
         generations = latest_generations(self.folder)
-        self._end_replacing(generations)
-        found = set()
+        self._complete_replacements(generations)
+        unseen = set()
         for trial in trials.keys() & generations.keys():
-            self._known[trial] = generation = generations[trial]
+            self._first_generation[trial] = generation = generations[trial]
             claim = read_claim(self.folder / f"{trial}.{generation}")
             if claim is None or claim.state != "done":
                 continue
             if claim.finished_at <= trials[trial]:
-                self._known[trial] = generation + 1
+                self._first_generation[trial] = generation + 1
             else:
-                found.add(trial)
+                unseen.add(trial)
                 self._unseen[trial] = generation
-        return found
+        return unseen
 
-    def _end_replacing(self, generations: Mapping[str, int]) -> None:
-        """End what holders had begun that were killed while they replaced their claim."""
+    def _complete_replacements(self, generations: Mapping[str, int]) -> None:
+        """Rename or remove the new files of holders that were killed while they replaced their claim."""
         for fresh in self.folder.glob(".*.*.*"):
             name = fresh.name[1:].rpartition(".")[0]
             trial, _, generation = name.rpartition(".")
-            claim, begun = read_claim(fresh.with_name(name)), read_claim(fresh)
+            claim, replacement = read_claim(fresh.with_name(name)), read_claim(fresh)
             with suppress(OSError):
                 if generation != str(generations.get(trial)):
                     fresh.unlink()
                 elif claim is not None and claim.holder.is_gone():
-                    whole = begun is not None and begun.token == claim.token
-                    fresh.replace(fresh.with_name(name)) if whole else fresh.unlink()
+                    if replacement is not None and replacement.token == claim.token:
+                        fresh.replace(fresh.with_name(name))
+                    else:
+                        fresh.unlink()
 
-    def take(self, trial: str) -> "Holding | Held | None":
-        """The trial, if it is free; who has it otherwise; None where another sweep has finished it meanwhile.
+    def take(self, trial: str) -> "Holding | HeldElsewhere | None":
+        """Claim a trial if it is free, else return who holds it; None where another sweep has finished it.
 
         Raises:
             UserError: the store cannot be written.
         """
-        generation = self._known.get(trial, 0)
+        generation = self._first_generation.get(trial, 0)
         while True:
-            if (holding := self._make(trial, generation)) is not None:
+            if (holding := self._make_claim(trial, generation)) is not None:
                 return holding
-            found = self._after(trial, generation)
-            if not isinstance(found, int):
-                return found
-            generation = found
+            following = self._follow(trial, generation)
+            if not isinstance(following, int):
+                return following
+            generation = following
 
-    def look(self, trial: str) -> Literal["free"] | Held | None:
-        """What `take` would find, without taking it."""
-        generation = self._known.get(trial, 0)
+    def look(self, trial: str) -> Literal["free"] | HeldElsewhere | None:
+        """Return what `take` would, without claiming the trial."""
+        generation = self._first_generation.get(trial, 0)
         while (self.folder / f"{trial}.{generation}").exists():
-            found = self._after(trial, generation)
-            if not isinstance(found, int):
-                return found
-            generation = found
+            following = self._follow(trial, generation)
+            if not isinstance(following, int):
+                return following
+            generation = following
         return "free"
 
-    def _after(self, trial: str, generation: int) -> int | Held | None:
-        """What another's claim leads to: the generation to try next, who holds it, or None where the trial is done."""
+    def _follow(self, trial: str, generation: int) -> int | HeldElsewhere | None:
+        """Return the generation to try after another's claim, or who holds the trial; None where it is done."""
         if (self.folder / f"{trial}.{generation + 1}").exists():
             return generation + 1
         claim = read_claim(self.folder / f"{trial}.{generation}")
@@ -204,49 +211,55 @@ class Claims:
             return None
         if (claim is not None and claim.state == "released") or self._is_abandoned(trial, generation, claim):
             return generation + 1
-        return Held(claim, generation, self._seen[trial].moved)
+        return HeldElsewhere(claim, generation, self._sightings[trial].moved)
 
-    def _make(self, trial: str, generation: int) -> "Holding | None":
+    def _make_claim(self, trial: str, generation: int) -> "Holding | None":
+        """Make a claim's file and return it as held by this process; None where the file is there already.
+
+        Raises:
+            UserError: the store cannot be written.
+        """
         path = self.folder / f"{trial}.{generation}"
-        before = read_claim(path.with_name(f"{trial}.{generation - 1}")) if generation else None
-        since, written = datetime.now(UTC).isoformat(timespec="seconds"), before.finished_at if before else ""
-        claim = Claim(secrets.token_hex(8), self.holder, since=since, finished_at=written)
+        earlier = read_claim(path.with_name(f"{trial}.{generation - 1}")) if generation else None
+        since, finished_at = datetime.now(UTC).isoformat(timespec="seconds"), earlier.finished_at if earlier else ""
+        claim = Claim(secrets.token_hex(8), self.holder, since=since, finished_at=finished_at)
         store = self.folder.parent.parent
         try:
             folder_in(store, *self.folder.parts[-2:])
-            if not _made(path, claim):
+            if not _create_file(path, claim):
                 return None
         except OSError as error:
             raise UserError(f"store {store}: cannot be written: {error.strerror}") from error
-        taken_over = generation > self._known.get(trial, 0)
+        taken_over = generation > self._first_generation.get(trial, 0)
         holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, taken_over, self._open.discard)
         self._open.add(holding)
         return holding
 
     def release(self) -> None:
-        """Leave what is still held: an interrupt may come before a claim just made is entered."""
+        """Release every claim that this process still holds: an interrupt may come before one is entered."""
         for holding in list(self._open):
             holding.release()
 
     def _is_abandoned(self, trial: str, generation: int, claim: Claim | None) -> bool:
-        now, beat = time.monotonic(), (claim.token, claim.beat) if claim else None
-        seen = self._seen.get(trial)
-        if seen is None or seen.generation != generation:
-            self._seen[trial] = seen = _Seen(generation, beat, now)
-        elif seen.beat != beat:
-            moved = seen.beat is not None
-            self._seen[trial] = seen = _Seen(generation, beat, now, moved)
-        return now - seen.at_s >= self.lease_s or (claim is not None and claim.holder.is_gone())
+        """Note the claim's beat; return whether it has stood still for the lease, or its holder has ended."""
+        now_s, beat = time.monotonic(), (claim.token, claim.beat) if claim else None
+        sighting = self._sightings.get(trial)
+        if sighting is None or sighting.generation != generation:
+            self._sightings[trial] = sighting = _Sighting(generation, beat, now_s)
+        elif sighting.beat != beat:
+            moved = sighting.beat is not None
+            self._sightings[trial] = sighting = _Sighting(generation, beat, now_s, moved)
+        return now_s - sighting.since_s >= self.lease_s or (claim is not None and claim.holder.is_gone())
 
 
 class Holding:
-    """A trial that this process holds: its claim is renewed in the background until it is left."""
+    """A trial that this process holds: a thread renews its claim until the trial is finished or released."""
 
     def __init__(
         self, path: Path, claim: Claim, every_s: float, taken_over: bool, on_end: Callable[["Holding"], None]
     ) -> None:
         self.taken_over = taken_over
-        """Whether it comes from a sweep that gave no sign: what that finished last may be in the store."""
+        """Whether another sweep held it and gave no sign; that sweep's last record may be in the store."""
         self._path, self._store, self._claim, self._on_end = path, _store_of(path), claim, on_end
         self._every_s, self._beat_at_s, self._was_silent = every_s, time.monotonic(), False
         self._stop, self._writing = threading.Event(), threading.Lock()
@@ -261,49 +274,50 @@ class Holding:
 
     @property
     def finished_at(self) -> str:
-        """When the last record of the trial was finished, as far as its holders have told; empty: there is none."""
+        """When the last record of the trial was finished, as its holders wrote it; empty where it has no record."""
         return self._claim.finished_at
 
-    def wrote(self, finished_at: str) -> None:
-        """A record that was finished at that moment is in the store: the next one has to be later, by any clock."""
+    def note_record(self, finished_at: str) -> None:
+        """Note when a record in the store was finished: the next one must be later, by any clock."""
         with self._writing:
             self._claim = replace(self._claim, finished_at=finished_at)
 
     @property
     def is_open(self) -> bool:
-        """Whether the trial is neither done nor left."""
+        """Whether the trial is neither finished nor released."""
         return self._claim.state == "running"
 
     def release(self) -> None:
-        """Leave a trial that is not done to others."""
+        """Leave the trial to others, unless it is finished."""
         if self.is_open:
             self._end("released")
 
     def is_lost(self) -> bool:
-        """Whether another sweep has taken the trial over, because this one gave no sign for too long.
+        """Return whether another sweep has taken the trial over because this one gave no sign for too long.
 
-        To look is not enough: what another has made may be seen late. So one that was silent makes the next claim
-        itself, which is granted to one alone.
+        Looking is not enough, because this node may see another's claim late. So a holder that was silent makes the
+        next claim itself: only one process can.
         """
         with self._writing:
             stem, _, generation = self._path.name.rpartition(".")
             following = self._path.with_name(f"{stem}.{int(generation) + 1}")
-            if not is_same(self._store):  # what is appended there is refused
+            if not is_same(self._store):  # another store at this path refuses the record by itself
                 return False
             if self._is_silent():
-                folder_in(self._store, *following.parent.parts[-2:])  # it may have been removed meanwhile
-                if _made(following, self._claim):
+                folder_in(self._store, *following.parent.parts[-2:])  # someone may have removed it meanwhile
+                if _create_file(following, self._claim):
                     self._path, self._was_silent, self._beat_at_s = following, False, time.monotonic()
                     return False
             return following.exists()
 
-    def done(self, finished_at: str = "") -> None:
-        """The trial's record, finished at that moment, is in the store."""
+    def finish(self, finished_at: str = "") -> None:
+        """Mark the trial as done: its record, finished at that moment, is in the store."""
         if finished_at:
-            self.wrote(finished_at)
+            self.note_record(finished_at)
         self._end("done")
 
     def _end(self, state: State) -> None:
+        """Stop the thread and write the claim's last state."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -311,16 +325,18 @@ class Holding:
         self._on_end(self)
 
     def _beat(self) -> None:
+        """Renew the claim until the thread is stopped."""
         while not self._stop.wait(self._every_s):
             self._replace("running")
 
     def _is_silent(self) -> bool:
-        """Whether it gave no sign for so long, since it has the claim, that others may take it for gone."""
+        """Note and return whether this holder was ever silent for so long that others may have given it up."""
         self._was_silent |= time.monotonic() - self._beat_at_s > MAX_BEATS_APART * self._every_s
         return self._was_silent
 
     def _replace(self, state: State) -> None:
-        with self._writing, suppress(OSError):  # a full disk costs the claim at worst, never the trial
+        """Write the claim with its next beat; best effort: errors are ignored."""
+        with self._writing, suppress(OSError):  # a full disk may cost the claim, never the trial
             self._is_silent()
             self._claim = replace(self._claim, state=state, beat=self._claim.beat + 1)
             if is_same(self._store):
@@ -329,30 +345,30 @@ class Holding:
 
 
 def _store_of(path: Path) -> Path:
-    """The store of a claim's file."""
+    """Return the store of a claim's file."""
     return path.parent.parent.parent
 
 
-def _made(path: Path, claim: Claim) -> bool:
-    """Make a claim's file, if no other has made it.
+def _create_file(path: Path, claim: Claim) -> bool:
+    """Create a claim's file; return False where it is there already.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the file cannot be created.
     """
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
         return False
     share_open(descriptor, _store_of(path))
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file, suppress(OSError):  # a full disk: the record will tell
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file, suppress(OSError):  # on a full disk the record will fail
         file.write(json.dumps(asdict(claim)))
     return True
 
 
 def read_claim(path: Path) -> Claim | None:
-    """A claim, whoever made it: those who share a store share its trials.
+    """Return a claim, whoever made it: those who share a store share its trials.
 
-    None while it is being written, or where it is gone, damaged, or no file.
+    None while it is being written, and where it is gone, damaged or no regular file.
     """
     try:
         claim = CLAIM.validate_json(read_plain(path, own=False))
@@ -364,14 +380,15 @@ def read_claim(path: Path) -> Claim | None:
 
 
 def latest_generations(folder: Path) -> dict[str, int]:
-    """The last claim of each trial, by trial."""
-    found: dict[str, int] = {}
-    for trial, generation in _files(folder):
-        found[trial] = max(generation, found.get(trial, 0))
-    return found
+    """Return the generation of each trial's last claim."""
+    generations: dict[str, int] = {}
+    for trial, generation in _list_claims(folder):
+        generations[trial] = max(generation, generations.get(trial, 0))
+    return generations
 
 
-def _files(folder: Path) -> Iterator[tuple[str, int]]:
+def _list_claims(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield trial and generation of every claim's file; nothing where the folder cannot be listed."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -382,8 +399,8 @@ def _files(folder: Path) -> Iterator[tuple[str, int]]:
             yield trial, int(generation)
 
 
-def running(folder: Path) -> dict[str, Claim]:
-    """Trials that are held, with their claims."""
+def running_claims(folder: Path) -> dict[str, Claim]:
+    """Return the claims of trials that are held now, by the name of the trial's claim."""
     claims = {
         trial: read_claim(folder / f"{trial}.{generation}") for trial, generation in latest_generations(folder).items()
     }
@@ -396,10 +413,10 @@ MAX_POLL_S = 1.0
 
 
 class Turns(Generic[T]):
-    """Items with the trials that they stand for, each with the claim that was taken on it.
+    """Yield the items of a plan one by one, each with the claim that was taken on its trial.
 
-    What others hold is asked for again after all else, and in the end until its holder either moves, and is left alone
-    with it, or does not for as long as its lease, and is relieved of it. Items that are not allowed when their turn
+    Trials that others hold are tried again after all else. In the end each of them is watched: a holder whose beat
+    moves keeps its trial, and one that stands still for the lease loses it. Items that are not allowed when their turn
     comes are never claimed.
     """
 
@@ -407,27 +424,27 @@ class Turns(Generic[T]):
         self, todo: list[tuple[int, T, str]], claims: Claims, allows: Callable[[T], bool] = lambda item: True
     ) -> None:
         self._todo, self._claims, self._allows = todo, claims, allows
-        self.held: list[Held] = []
-        """What was left to others, once all turns are over."""
+        self.held: list[HeldElsewhere] = []
+        """Trials that were left to others, once all turns are over."""
         self.late: list[T] = []
-        """What nobody had when its turn came, and was not allowed."""
+        """Items that nobody held when their turn came, and that were not allowed."""
 
     def __iter__(self) -> Iterator[tuple[int, T, Holding]]:
         waiting = self._todo
         while waiting:
-            taken, others = False, []
+            took_any, held_elsewhere = False, []
             for number, item, trial in waiting:
-                found = self._claims.take(trial) if self._allows(item) else self._claims.look(trial)
-                if isinstance(found, Holding):
-                    taken = True
-                    yield number, item, found
-                elif found == "free":
+                claim = self._claims.take(trial) if self._allows(item) else self._claims.look(trial)
+                if isinstance(claim, Holding):
+                    took_any = True
+                    yield number, item, claim
+                elif claim == "free":
                     self.late.append(item)
-                elif found is not None:
-                    others.append(((number, item, trial), found))
-            if not taken:
-                self.held += [held for _, held in others if held.alive]
-                others = [(each, held) for each, held in others if not held.alive]
-                if others:
+                elif claim is not None:
+                    held_elsewhere.append(((number, item, trial), claim))
+            if not took_any:
+                self.held += [held for _, held in held_elsewhere if held.alive]
+                held_elsewhere = [(turn, held) for turn, held in held_elsewhere if not held.alive]
+                if held_elsewhere:
                     time.sleep(min(MAX_POLL_S, self._claims.lease_s / POLLS_PER_LEASE))
-            waiting = [each for each, _ in others]
+            waiting = [turn for turn, _ in held_elsewhere]

@@ -20,63 +20,67 @@ from benchsuite.trial.setup import join, rendezvous_of, settle
 from benchsuite.workloads.parallel.check import Case, compare, train_alone, train_parallelized
 
 TASK = "benchsuite.runner.loss_check:run_rank"
-FOUND = "found.json"
+COMPARISON = "comparison.json"
 STEPS = 5
 
 
 def check_loss(point: Point, launcher: AgentLauncher | None = None, shared: Path | None = None) -> dict[str, Any]:
-    """Train for a few steps over the point's ranks and in one process; how far apart the two are.
+    """Train for a few steps on the point's ranks and in one process; return how far the two are apart.
 
     Args:
-        point: what is trained.
-        launcher: one that was entered, and goes on afterwards; default: one of this machine's.
-        shared: a folder that all nodes of the launcher see; default: a temporary one.
+        point: the trial whose mode is checked.
+        launcher: a launcher that was entered, and that stays open; None: one of this machine, for this check.
+        shared: a folder that all nodes of the launcher see; None: a temporary one.
 
     Raises:
         UserError: a rank failed, with the reason; or it trains on stale gradients.
     """
     if point.spec.layout.max_staleness is not None:
-        raise UserError("with max_staleness gradients are stale by design, which those of one process are not")
+        raise UserError("with max_staleness gradients are stale by design; one process has no stale gradients")
     with LocalLauncher() if launcher is None else nullcontext(launcher) as started, scratch(shared) as folder:
         started.task = TASK
         outcome = started.run(point.spec, None, folder, lambda progress: None)
         results = [read_result(folder / f"rank-{rank}.json") for rank in range(point.spec.ranks)]
         if any(result is None or result.status != "ok" for result in results):
             raise UserError(f"the check did not finish: {failure(outcome, results, folder)[1]}")
-        found: dict[str, Any] = json.loads((folder / FOUND).read_text())
-    return found
+        comparison: dict[str, Any] = json.loads((folder / COMPARISON).read_text())
+    return comparison
 
 
 def run_rank(spec: TrialSpec, _dataset: Path | None, me: RankIdentity, keep: list[object]) -> RankSamples:
-    """Train the trial's model on synthetic samples for a few steps; rank 0 compares and leaves what it found."""
+    """Train the trial's model on synthetic samples for a few steps; rank 0 compares and writes the comparison."""
     device = settle(spec, me)
     if spec.layout.needs_group:
         join(rendezvous_of(me, spec.measure.timeout_s), me, device, spec)
     workload = workload_of(spec)
     variant = spec.variant_in(workload.variants)
     case = Case(workload, variant, spec.layout, spec, spec.rank_batch, STEPS, spec.measure.seed)
-    spread = train_parallelized(case, device, keep)
+    parallelized = train_parallelized(case, device, keep)
     if me.rank == 0:
-        compared = compare(case, spread, train_alone(case, device), device)
-        more = {"equal": compared.equal, "rounded": compared.rounded, "steps": case.steps}
-        write_new(me.folder / FOUND, json.dumps(asdict(compared) | more))
+        comparison = compare(case, parallelized, train_alone(case, device), device)
+        verdict = {"equal": comparison.equal, "rounded": comparison.rounded, "steps": case.steps}
+        write_new(me.folder / COMPARISON, json.dumps(asdict(comparison) | verdict))
     return RankSamples(me.rank, "ok")
 
 
-def in_words(point: Point, found: dict[str, Any]) -> str:
-    """The verdict in one line."""
+def describe_comparison(point: Point, comparison: dict[str, Any]) -> str:
+    """Return the verdict as one line."""
     spec = point.spec
-    verdict = "ok" if found["equal"] else "NOT the same training"
-    weights = (
-        f"all weights together by {found['distance']:.1e} of the way they went (allowed: {found['max_distance']:.1g})"
-        if found["rounded"]
-        else f"weights by {found['weight_difference']:.1e} of what training changed (allowed: "
-        f"{found['max_weight_difference']:.0e})"
-    )
-    if not found["moved"]:
+    verdict = "ok" if comparison["equal"] else "NOT the same training"
+    if not comparison["moved"]:
         weights = "and training changed no weight: there is nothing to compare"
+    elif comparison["rounded"]:
+        weights = (
+            f"all weights together by {comparison['distance']:.1e} of the way they went "
+            f"(allowed: {comparison['max_distance']:.1g})"
+        )
+    else:
+        weights = (
+            f"weights by {comparison['weight_difference']:.1e} of what training changed "
+            f"(allowed: {comparison['max_weight_difference']:.0e})"
+        )
     return (
         f"{verdict}: {spec.workload} {spec.variant}, {spec.layout.name}, {spec.ranks} ranks, {spec.precision}: over "
-        f"{found['steps']} steps losses differ from those of one process by {found['loss_difference']:.1e} at most "
-        f"(allowed: {found['tolerance']:.0e}), {weights}"
+        f"{comparison['steps']} steps losses differ from those of one process by "
+        f"{comparison['loss_difference']:.1e} at most (allowed: {comparison['tolerance']:.0e}), {weights}"
     )

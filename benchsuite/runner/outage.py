@@ -1,4 +1,4 @@
-"""Trials in a row that a file system has failed: the sweep waits for it a while, so that it does not burn them all."""
+"""A sweep waits for a file system that has failed several trials in a row, so that not every trial is lost to it."""
 
 import os
 import time
@@ -12,12 +12,12 @@ from benchsuite.storage.dataset.manifest import read_manifest
 from benchsuite.storage.errors import GONE_DATASET, OUTAGES, DatasetError
 from benchsuite.storage.objects.path import ObjectPath
 
-IN_A_ROW = 3
-"""Trials with the same error after which it is waited."""
-MOST_S = 60.0
-PAUSE_S = 0.25
+FAILURES_IN_A_ROW = 3
+"""The sweep waits after so many trials with the same error."""
+MAX_WAIT_S = 60.0
+POLL_S = 0.25
 ERRORS = (*map(os.strerror, OUTAGES), GONE_DATASET)
-"""What reasons of failures say where a file system is at fault."""
+"""The reason of a failed trial holds one of these where a file system is at fault."""
 
 
 @dataclass
@@ -27,33 +27,33 @@ class Outages:
     _error: str | None = None
     _count: int = 0
 
-    def after(self, record: TrialRecord, dataset: Path | None, say: Callable[[str], None]) -> None:
-        """Note how a trial ended, before the next one; wait for its dataset where it is the last of too many.
+    def wait_after(self, record: TrialRecord, dataset: Path | None, say: Callable[[str], None]) -> None:
+        """Note how a trial ended; wait for its dataset where too many have failed in a row and it is not reachable.
 
-        `say` is told so, and what came of it.
+        `say` prints that the sweep waits, and how the wait ended.
         """
-        error = error_of(record)
+        error = file_system_error(record)
         self._count = self._count + 1 if error == self._error else 1
         self._error = error
-        if error is None or self._count < IN_A_ROW or dataset is None or answers(dataset):
+        if error is None or self._count < FAILURES_IN_A_ROW or dataset is None or is_reachable(dataset):
             return
         self._count = 0
-        what = "the dataset is gone" if error == GONE_DATASET else error
-        say(f"{IN_A_ROW} trials in a row failed ({what}): waiting for {dataset}, at most {MOST_S:.0f} s")
+        cause = "the dataset is gone" if error == GONE_DATASET else error
+        say(f"{FAILURES_IN_A_ROW} trials in a row failed ({cause}): waiting for {dataset}, at most {MAX_WAIT_S:.0f} s")
         began_s = time.monotonic()
-        while not (back := answers(dataset)) and time.monotonic() - began_s < MOST_S:
-            time.sleep(PAUSE_S)
+        while not (back := is_reachable(dataset)) and time.monotonic() - began_s < MAX_WAIT_S:
+            time.sleep(POLL_S)
         say(f"{dataset} {'is back' if back else 'did not come back'}: the sweep goes on")
 
 
-def error_of(record: TrialRecord) -> str | None:
-    """The error of a file system that a trial failed with; None where it ended otherwise."""
+def file_system_error(record: TrialRecord) -> str | None:
+    """Return the error of a file system that a trial failed with; None where it ended otherwise."""
     reason = record.reason or ""
     return next((error for error in ERRORS if error in reason), None) if record.status in FAILED else None
 
 
-def answers(dataset: Path) -> bool:
-    """Whether a dataset is there, on a file system that answers; of one in a bucket that is not asked."""
+def is_reachable(dataset: Path) -> bool:
+    """Return whether a dataset is there, on a file system that answers; always True for one in a bucket."""
     if isinstance(dataset, ObjectPath):
         return True
     try:

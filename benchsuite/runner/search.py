@@ -1,4 +1,4 @@
-"""Search of the most emulated accelerators that keep an AU: which trials a count takes, and what came of them."""
+"""Search for the largest number of emulated accelerators that keeps an AU: run the trials that a count needs."""
 
 from dataclasses import dataclass, replace
 
@@ -13,23 +13,23 @@ from benchsuite.launch.launcher import Launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.claims import Claims
-from benchsuite.runner.sweep import Watcher, run, unclaimed
+from benchsuite.runner.sweep import Display, run, shared_status
 
-MOST_SEARCHED = 64
-"""Accelerators that are tried at most where neither the file nor the command line says."""
+DEFAULT_MOST = 64
+"""The largest number of accelerators that is tried where neither the file nor the command line names one."""
 
 
-def of_counts(sweep: SweepSpec, most: int | None) -> SweepSpec:
-    """The sweep with every world_size from its smallest to `most`, or to its largest.
+def with_every_count(sweep: SweepSpec, most: int | None) -> SweepSpec:
+    """Return the sweep with every world_size from its smallest to `most`; None: to its largest.
 
     Raises:
-        UserError: something else varies.
+        UserError: another axis varies, or `most` is below the smallest world_size.
     """
     varied = {*sweep.grid, *sweep.zip, *(key for entry in sweep.include for key in entry)} - {"world_size"}
     if varied:
         raise UserError(f"search: {sweep.name} varies {min(varied)}; only world_size may vary: -o {min(varied)}=...")
-    given = sweep.grid.get("world_size", [])
-    least, most = min(given, default=1), most or max(given, default=MOST_SEARCHED)
+    world_sizes = sweep.grid.get("world_size", [])
+    least, most = min(world_sizes, default=1), most or max(world_sizes, default=DEFAULT_MOST)
     if least > most:
         raise UserError(f"--most {most}: {sweep.name} begins with world_size {least}")
     counts = {"grid": {"world_size": [*range(least, most + 1)]}, "zip": {}, "include": []}
@@ -38,20 +38,21 @@ def of_counts(sweep: SweepSpec, most: int | None) -> SweepSpec:
 
 @dataclass(frozen=True)
 class Search:
-    """What the trials of a search share."""
+    """A search for the largest count of accelerators that keeps an AU."""
 
     plan: Plan
-    """A point for every count."""
+    """A plan with a point for every count."""
     store: ResultsStore
     launcher: Launcher
     session: str
-    watcher: Watcher
+    display: Display
     au: float | None
+    """The AU to keep; None: the one published for the workload."""
     max_repeats: int
 
     def __post_init__(self) -> None:
-        if not self._any.spec.emulated:
-            device = self._any.spec.device
+        if not self._first_point.spec.emulated:
+            device = self._first_point.spec.device
             raise UserError(
                 f"search counts accelerators that are not here; device is {device}: -o device=emulated:h100"
             )
@@ -61,60 +62,69 @@ class Search:
         return {point.spec.ranks: point for point in self.plan.points}
 
     @property
-    def _any(self) -> Point:
+    def _first_point(self) -> Point:
+        """Any point of the sweep; points differ only in their count."""
         return next(iter([*self.plan.points, *(skipped.point for skipped in self.plan.skipped)]))
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The least and the most that are tried."""
+        """The smallest and the largest count that may be tried."""
         counts: list[int] = self.plan.sweep.grid["world_size"]
         return counts[0], counts[-1]
 
     @property
     def threshold(self) -> float:
-        """The AU to keep."""
-        spec = self._any.spec
+        """The AU to keep: the given one, or the published one of the workload."""
+        spec = self._first_point.spec
         return self.au if self.au is not None else published(spec.device, spec.workload)["min_au"] or DEFAULT_AU
 
     def heading(self) -> str:
-        """What is sought, and the samples that it takes."""
-        point, (least, most) = self._any, self.counts
+        """Return a line with what is sought, and the samples that MLPerf Storage asks for."""
+        point, (least, most) = self._first_point, self.counts
         spec, manifest = point.spec, point.manifest
-        said = f"{self.plan.sweep.name} · {spec.workload} on {least} to {most} {spec.device} · AU {self.threshold:.2f}"
+        goal = f"{self.plan.sweep.name} · {spec.workload} on {least} to {most} {spec.device} · AU {self.threshold:.2f}"
         if manifest is None:
-            return said
+            return goal
         sample_bytes = manifest.stored_bytes / manifest.num_samples
-        sizing = Sizing(
-            most, spec.rank_batch, sample_bytes, memory_bytes()[1], self.plan.machine.nodes if self.plan.machine else 1
-        )
-        return f"{said} · dataset: {manifest.num_samples} samples; MLPerf Storage asks {most} accelerators for {sizing}"
+        num_nodes = self.plan.machine.nodes if self.plan.machine else 1
+        sizing = Sizing(most, spec.rank_batch, sample_bytes, memory_bytes()[1], num_nodes)
+        return f"{goal} · dataset: {manifest.num_samples} samples; MLPerf Storage asks {most} accelerators for {sizing}"
 
-    def tried(self) -> list[au_search.Tried]:
-        """Every count that was tried."""
-        repeats = range(min(self._any.spec.measure.repeats, self.max_repeats), self.max_repeats + 1)
+    def try_counts(self) -> list[au_search.Tried]:
+        """Run trials until the largest count is found; return what came of every count that was tried."""
+        repeats = range(min(self._first_point.spec.measure.repeats, self.max_repeats), self.max_repeats + 1)
 
-        def decided(count: int) -> au_search.Tried:
-            found = au_search.decide(count, self.threshold, repeats, self._au)
-            self.watcher.say(f"{count}: {found.verdict} {found.reason}".rstrip())
-            return found
+        def decide(count: int) -> au_search.Tried:
+            tried = au_search.decide(count, self.threshold, repeats, self._measure_au)
+            self.display.say(f"{count}: {tried.verdict} {tried.reason}".rstrip())
+            return tried
 
-        return [*au_search.search(*self.counts, decided)]
+        return [*au_search.search(*self.counts, decide)]
 
-    def _au(self, count: int, repeats: int) -> list[float]:
-        """The AU of so many repeats of a count; those that the session lacks are run."""
+    def _measure_au(self, count: int, repeats: int) -> list[float]:
+        """Return the AU of so many repeats of a count; those that the session lacks are run.
+
+        Raises:
+            CannotRun: the count is skipped, a trial has no AU, or another sweep has its trials.
+        """
         if count not in self._points:
-            raise au_search.CannotRun(next(one.reason for one in self.plan.skipped if one.point.spec.ranks == count))
+            reasons = [skipped.reason for skipped in self.plan.skipped if skipped.point.spec.ranks == count]
+            raise au_search.CannotRun(reasons[0])
         point = self._points[count]
-        measured = point.spec.measure.model_copy(update={"repeats": repeats})
-        wanted = replace(point, spec=point.spec.model_copy(update={"measure": measured}))
-        plan = replace(self.plan, points=[wanted], skipped=[])
+        measure = point.spec.measure.model_copy(update={"repeats": repeats})
+        repeated = replace(point, spec=point.spec.model_copy(update={"measure": measure}))
+        plan = replace(self.plan, points=[repeated], skipped=[])
         claims = Claims.of(self.store.path, self.session)
-        state = unclaimed(plan, self.store, self.session, frozenset(), claims)
+        state = shared_status(plan, self.store, self.session, frozenset(), claims)
         if state.todo:
-            run(plan, state.todo, self.store, self.launcher, self.session, self.watcher, claims)
+            run(plan, state.todo, self.store, self.launcher, self.session, self.display, claims)
         ids = {trial_id(point.point_id, self.session, repeat) for repeat in range(repeats)}
-        records = [one for one in self.store.latest() if isinstance(one, TrialRecord) and one.trial_id in ids]
-        bad = next((one for one in records if one.status != "ok" or one.figures.au is None), None)
-        if bad is not None or len(records) < repeats:
-            raise au_search.CannotRun(f"{bad.status}: {bad.reason}" if bad else "another sweep has its trials")
-        return [one.figures.au for one in records if one.figures.au is not None]
+        records = [
+            record for record in self.store.latest() if isinstance(record, TrialRecord) and record.trial_id in ids
+        ]
+        for record in records:
+            if record.status != "ok" or record.figures.au is None:
+                raise au_search.CannotRun(f"{record.status}: {record.reason}")
+        if len(records) < repeats:
+            raise au_search.CannotRun("another sweep has its trials")
+        return [record.figures.au for record in records if record.figures.au is not None]

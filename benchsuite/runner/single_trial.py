@@ -1,4 +1,4 @@
-"""`benchsuite.run(spec)`: a trial in this process, for debuggers and notebooks."""
+"""Run one trial, in this process for debuggers and notebooks (`benchsuite.run(spec)`), or in its own processes."""
 
 import os
 import time
@@ -23,9 +23,9 @@ from benchsuite.host.interference import Guard
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.attempt import Measured, measure
-from benchsuite.runner.auto_batch import fitted
-from benchsuite.runner.ceilings import of_record, without_model
+from benchsuite.runner.attempt import RecordAndSamples, measure
+from benchsuite.runner.auto_batch import fit_batch_size
+from benchsuite.runner.ceilings import ceiling_figures, without_model
 from benchsuite.runner.roofline import with_roof
 from benchsuite.trial.feed import Feed
 from benchsuite.trial.staging import TrialCopy
@@ -33,57 +33,60 @@ from benchsuite.workloads.precision import float32_kept
 
 
 def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
-    """Run a one-rank trial in this process and return its record; a failing trial is a record with its reason.
+    """Run a one-rank trial in this process and return its record; a trial that fails has a record with its reason.
 
-    Here measure.timeout_s does not apply: nothing watches this process.
+    measure.timeout_s does not apply here: nothing watches this process.
 
     Raises:
         UserError: the spec is not valid, cannot run here, or needs more than one process.
     """
-    return in_this_process(plan_trial(spec))[0]
+    return run_in_this_process(plan_trial(spec))[0]
 
 
 def fits_one_process(point: Point) -> bool:
-    """Whether a trial has one rank and forms no process group, which could not be left again; and a batch."""
+    """Return whether a trial can run in this process: one rank, no process group, and a batch that is a number.
+
+    This process could not leave a process group again.
+    """
     return point.spec.parallelism == "none" and point.spec.batch_size != "auto"
 
 
 TRACES = Path("benchsuite-traces")
-"""Where traces of PyTorch's profiler go that belong to no store."""
+"""The folder of PyTorch's traces where the trial has no store."""
 
 
-def in_this_process(point: Point, store: ResultsStore | None = None) -> Measured:
-    """Run a resolved one-rank trial in this process: its record and its raw samples. `store`: of what was probed.
+def run_in_this_process(point: Point, store: ResultsStore | None = None) -> RecordAndSamples:
+    """Run a resolved one-rank trial in this process. `store` holds the probes that give its roof, if there are any.
 
     Raises:
         UserError: it needs more than one process.
     """
     if not fits_one_process(point):
-        asked = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
-        raise UserError(f"{asked}: run() is one process without a group; use `benchsuite trial` or `sweep`")
-    return launched(point, _ThisProcess(), store)
+        ranks = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
+        raise UserError(f"{ranks}: run() is one process without a group; use `benchsuite trial` or `sweep`")
+    return run_with_launcher(point, _ThisProcess(), store)
 
 
-def in_processes(point: Point, store: ResultsStore | None = None) -> Measured:
-    """Run a trial's ranks as processes of their own: its record and its raw samples. `store`: of what was probed."""
+def run_in_processes(point: Point, store: ResultsStore | None = None) -> RecordAndSamples:
+    """Run each rank of a trial in its own process. `store` holds the probes that give its roof, if there are any."""
     with load_launcher("auto") as launcher:
-        return launched(fitted(point, launcher), launcher, store)
+        return run_with_launcher(fit_batch_size(point, launcher), launcher, store)
 
 
-def launched(point: Point, launcher: Launcher, store: ResultsStore | None = None) -> Measured:
-    """Run a trial by a launcher that was entered, and then the one that measures what its input could give at best."""
+def run_with_launcher(point: Point, launcher: Launcher, store: ResultsStore | None = None) -> RecordAndSamples:
+    """Run a trial by a launcher that was entered, and then the trial that measures the ceilings of its input."""
     attempt = new_attempt(point, "default", 0, "trial", None)
-    record, samples = _measured(attempt, launcher, Guard())
+    record, samples = _measure(attempt, launcher, Guard())
     record = with_roof(point.spec, record, store)
-    alone = without_model(point) if record.status == "ok" else None
-    if alone is None:
+    loader_alone = without_model(point) if record.status == "ok" else None
+    if loader_alone is None:
         return record, samples
-    ceilings, _ = _measured(new_attempt(alone, "default", 0, "trial", None), launcher, None)
-    return with_ceilings(attempt, record, of_record(ceilings)), samples
+    ceilings, _ = _measure(new_attempt(loader_alone, "default", 0, "trial", None), launcher, None)
+    return with_ceilings(attempt, record, ceiling_figures(ceilings)), samples
 
 
-def _measured(attempt: Attempt, launcher: Launcher, guard: Guard | None) -> Measured:
-    """Run an attempt in a folder that is removed; its traces are kept elsewhere."""
+def _measure(attempt: Attempt, launcher: Launcher, guard: Guard | None) -> RecordAndSamples:
+    """Run an attempt in a scratch folder; its traces are kept below `TRACES`."""
     with scratch() as folder:
         record, samples = measure(attempt, launcher, folder, guard=guard)
         return keep_traces(record, folder, TRACES / record.record_id), samples
@@ -107,7 +110,7 @@ class _ThisProcess:
         me = RankIdentity(0, 1, 0, folder, time.perf_counter())
         code = 0
         try:
-            with _torch_settings_kept():
+            with _restore_torch_settings():
                 me.leave(run_rank(spec, dataset, me, keep))
         except Exception as error:
             if not is_plain(error):
@@ -115,24 +118,24 @@ class _ThisProcess:
             leave_failed(me, error)
             code = 1
         finally:
-            for kept in keep:
-                if isinstance(kept, Feed):
-                    kept.close()
-                elif isinstance(kept, TrialCopy):
-                    kept.remove()
+            for resource in keep:
+                if isinstance(resource, Feed):
+                    resource.close()
+                elif isinstance(resource, TrialCopy):
+                    resource.remove()
         return Outcome([RankExit(0, code)])
 
 
 @contextmanager
-def _torch_settings_kept() -> Iterator[None]:
-    """Give the caller's threads, cores, TF32 and cuDNN settings and random state back."""
-    threads, tries, cpus = torch.get_num_threads(), torch.backends.cudnn.benchmark, os.sched_getaffinity(0)
+def _restore_torch_settings() -> Iterator[None]:
+    """Restore the caller's threads, cores, TF32 and cuDNN settings and random state at the end."""
+    threads, benchmark, cpus = torch.get_num_threads(), torch.backends.cudnn.benchmark, os.sched_getaffinity(0)
     try:
         with torch.random.fork_rng(), float32_kept():
             yield
     finally:
         torch.set_num_threads(threads)
-        torch.backends.cudnn.benchmark = tries
-        for thread in os.listdir("/proc/self/task"):  # those that were made meanwhile, too
+        torch.backends.cudnn.benchmark = benchmark
+        for thread in os.listdir("/proc/self/task"):  # threads that the trial has started keep its cores otherwise
             with suppress(OSError):
                 os.sched_setaffinity(int(thread), cpus)

@@ -24,9 +24,9 @@ from benchsuite.results.store.place import check_same, is_same
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.runner.attempt import measure
-from benchsuite.runner.auto_batch import fitted
-from benchsuite.runner.ceilings import Ceilings, of_record, without_model
-from benchsuite.runner.claims import Claims, Held, Holding, Turns
+from benchsuite.runner.auto_batch import fit_batch_size
+from benchsuite.runner.ceilings import Ceilings, ceiling_figures, without_model
+from benchsuite.runner.claims import Claims, HeldElsewhere, Holding, Turns
 from benchsuite.runner.deadline import Deadline
 from benchsuite.runner.durations import Durations
 from benchsuite.runner.outage import Outages
@@ -34,25 +34,32 @@ from benchsuite.runner.roofline import with_roof
 from benchsuite.storage.dataset.local_path import is_folder
 
 
-class Lost(Exception):
-    """Another sweep has taken over the trial."""
+class TrialLost(Exception):
+    """Another sweep has taken over the trial while this one ran it."""
 
     def __str__(self) -> str:
         return "dropped: this sweep gave no sign for longer than its lease, and another has taken the trial over"
 
 
-class Watcher(Protocol):
-    """Who shows a sweep's progress."""
+class Display(Protocol):
+    """What shows a sweep's progress."""
 
-    def started(self, attempt: Attempt, number: int, total: int, own_s: float | None, rest_s: float | None) -> None:
-        """A trial begins; it is expected to take `own_s`, and those after it `rest_s`, where that is known."""
+    def started(
+        self, attempt: Attempt, number: int, total: int, trial_s: float | None, remaining_s: float | None
+    ) -> None:
+        """Show that a trial begins.
 
-    def progress(self, progress: Progress) -> None: ...
+        The trial should take `trial_s` and those after it `remaining_s`; None where no trial has run yet.
+        """
 
-    def finished(self, record: TrialRecord, rest_s: float | None) -> None:
-        """A trial has ended; those after it are expected to take `rest_s`."""
+    def progress(self, progress: Progress) -> None:
+        """Show how far the running trial is."""
 
-    def say(self, text: str) -> None: ...
+    def finished(self, record: TrialRecord, remaining_s: float | None) -> None:
+        """Show that a trial has ended; those after it should take `remaining_s`."""
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
 
 
 @dataclass(frozen=True)
@@ -62,27 +69,28 @@ class Todo:
     point: Point
     repeat: int
     after: str = ""
-    """When the record that it replaces was finished, as ISO; none where empty."""
+    """When the record that it replaces was finished, in ISO format; empty where it replaces none."""
     order_seed: int | None = None
-    """What shuffled its round of repeats; None: points in the order of the plan."""
+    """The seed that shuffled its round of repeats; None where points keep the order of the plan."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a session has of a plan: trials to run, and how those that ran have ended."""
+    """How much of a plan a session has measured."""
 
     todo: list[Todo]
     finished: dict[str, int]
+    """The number of finished trials by their status."""
 
     @property
     def num_failed(self) -> int:
         return sum(count for status, count in self.finished.items() if status != "ok")
 
 
-def rounds(plan: Plan, order_seed: int | None = None) -> Iterator[Todo]:
-    """Every trial of a plan: the first repeat of all points, then the second of all, and so on.
+def interleave_repeats(plan: Plan, order_seed: int | None = None) -> Iterator[Todo]:
+    """Yield every trial of a plan: the first repeat of all points, then the second of all, and so on.
 
-    With a seed each round is shuffled, the same way whenever the plan and the seed are the same.
+    A seed shuffles each round; the same plan and seed always give the same order.
     """
     points, repeat = plan.points, 0
     while points := [point for point in points if repeat < point.spec.measure.repeats]:
@@ -93,27 +101,27 @@ def rounds(plan: Plan, order_seed: int | None = None) -> Iterator[Todo]:
         repeat += 1
 
 
-def status(
+def session_status(
     plan: Plan,
     store: ResultsStore,
     session: str,
     retry: frozenset[str] = frozenset(),
     order_seed: int | None = None,
 ) -> Status:
-    """Which trials of a plan its session still lacks, repeats interleaved over the points."""
-    known = {(ended.trial_id, ended.profile): ended for ended in store.outcomes().values()}
+    """Return which trials of a plan its session still lacks, repeats interleaved over the points."""
+    outcomes = {(ended.trial_id, ended.profile): ended for ended in store.outcomes().values()}
     todo: list[Todo] = []
     finished: dict[str, int] = {}
-    for item in rounds(plan, order_seed):
-        before = known.get((trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile))
-        if before is not None and before.status in FINISHED and before.status not in retry:
-            finished[before.status] = finished.get(before.status, 0) + 1
+    for item in interleave_repeats(plan, order_seed):
+        last = outcomes.get((trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile))
+        if last is not None and last.status in FINISHED and last.status not in retry:
+            finished[last.status] = finished.get(last.status, 0) + 1
         else:
-            todo.append(replace(item, after=before.finished_at if before is not None else ""))
+            todo.append(replace(item, after=last.finished_at if last is not None else ""))
     return Status(todo, finished)
 
 
-def unclaimed(
+def shared_status(
     plan: Plan,
     store: ResultsStore,
     session: str,
@@ -121,34 +129,38 @@ def unclaimed(
     claims: Claims,
     order_seed: int | None = None,
 ) -> Status:
-    """Which trials a session still lacks, though other sweeps may be finishing some of them meanwhile."""
+    """Return which trials a session still lacks while other sweeps run some of them.
+
+    Where a claim says that a trial is done and its record was not seen, the store is read a second time.
+    """
 
     def read() -> tuple[Status, set[str]]:
-        found = status(plan, store, session, retry, order_seed)
-        return found, claims.over({_claim_of(item, session): item.after for item in found.todo})
+        state = session_status(plan, store, session, retry, order_seed)
+        return state, claims.find_unseen({_claim_name(item, session): item.after for item in state.todo})
 
-    found, unseen = read()
-    return read()[0] if unseen else found
+    state, unseen = read()
+    return read()[0] if unseen else state
 
 
-def _claim_of(item: Todo, session: str) -> str:
+def _claim_name(item: Todo, session: str) -> str:
+    """Return the name of a trial's claim: a profiled trial has a claim of its own."""
     trial, profile = trial_id(item.point.point_id, session, item.repeat), item.point.spec.measure.profile
     return f"{trial}.{profile}" if profile else trial
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a sweep did."""
+class SweepResult:
+    """What a sweep measured, and what it left."""
 
     records: list[TrialRecord]
-    held: list[Held]
-    """Trials that other sweeps were at when this one had no more to do."""
+    held: list[HeldElsewhere]
+    """Trials that other sweeps still ran when this one had no more to do."""
     out_of_time: int
-    """Trials that could not have ended in time."""
+    """The number of trials that could not have ended in time."""
     too_few_nodes: Mapping[str, int]
-    """Why trials were left because nodes are lost, with how many."""
-    none_fits: str | None = None
-    """Where not one trial was started for that reason: how long the shortest takes, and how long is left."""
+    """The number of trials that lost nodes prevented, by reason."""
+    no_time_reason: str | None = None
+    """Why no trial at all could end in time; None where one was started."""
 
 
 def run(
@@ -157,105 +169,123 @@ def run(
     store: ResultsStore,
     launcher: Launcher,
     session: str,
-    watcher: Watcher,
+    display: Display,
     claims: Claims,
-    clock: Deadline | None = None,
-) -> Ran:
+    deadline: Deadline | None = None,
+) -> SweepResult:
     """Run trials one after another, each once over all sweeps of the session, and append a record of each.
 
-    A trial in flight when the sweep is interrupted becomes an `interrupted` record, and the interrupt is passed on.
+    An interrupt is passed on, after the trial in flight is appended as an `interrupted` record.
     """
     record_skipped(plan, store, session)
     remove_left_work(store.path)
-    clock = clock or Deadline()
-    bench = _Bench(plan, store, launcher, session, watcher, todo, clock.known)
-    asked = [(number, item, _claim_of(item, session)) for number, item in enumerate(todo)]
-    turns = Turns(asked, claims, lambda item: clock.allows(item.point.point_id))
+    deadline = deadline or Deadline()
+    sweep_run = _SweepRun(plan, store, launcher, session, display, todo, deadline.durations)
+    named = [(number, item, _claim_name(item, session)) for number, item in enumerate(todo)]
+    turns = Turns(named, claims, lambda item: deadline.allows(item.point.point_id))
     num_started = 0
     try:
         for number, item, holding in turns:
             num_started += 1
             with holding:
-                bench.measure(item, number, holding)
+                sweep_run.measure(item, number, holding)
     except OSError:
-        check_same(store.path)  # else it is no matter of the store
+        check_same(store.path)  # a store that is gone is the better explanation
         raise
     finally:
         claims.release()
-    none = turns.late and not num_started
-    none_fits = clock.none_fits(item.point.point_id for item in turns.late) if none else None
-    return Ran(bench.records, turns.held, len(turns.late), bench.too_few_nodes, none_fits)
+    no_time_reason = None
+    if turns.late and not num_started:
+        no_time_reason = deadline.explain_no_fit(item.point.point_id for item in turns.late)
+    return SweepResult(sweep_run.records, turns.held, len(turns.late), sweep_run.too_few_nodes, no_time_reason)
 
 
 @dataclass
-class _Bench:
+class _SweepRun:
     """What the trials of one sweep share."""
 
     plan: Plan
     store: ResultsStore
     launcher: Launcher
     session: str
-    watcher: Watcher
+    display: Display
     todo: Sequence[Todo]
-    known: Durations
+    durations: Durations
     records: list[TrialRecord] = field(default_factory=list)
     too_few_nodes: Counter[str] = field(default_factory=Counter)
-    sizes: dict[str, Point] = field(default_factory=dict)
+    sized_points: dict[str, Point] = field(default_factory=dict)
+    """Points with the batch size that was found for them, by the id of the point in the plan."""
     ceilings: Ceilings = field(default_factory=dict)
     guard: Guard = field(default_factory=Guard)
     outages: Outages = field(default_factory=Outages)
 
     def measure(self, item: Todo, number: int, holding: Holding) -> None:
-        """Run one trial and append its record, but for one that another sweep has, or had already."""
-        last = self._last(item) if holding.taken_over else None
+        """Run one trial and append its record.
+
+        Nothing is run where the sweep that held the trial before has finished it, and nothing is appended where
+        another sweep takes it over meanwhile.
+
+        Raises:
+            CannotStart: the launcher starts no ranks; the trial is appended as `interrupted`.
+        """
+        last = self._last_outcome(item) if holding.taken_over else None
         if last is not None and last.status in FINISHED and last.finished_at > item.after:
-            holding.done(last.finished_at)
+            holding.finish(last.finished_at)
             return
         item = replace(item, after=max(item.after, holding.finished_at, last.finished_at if last is not None else ""))
-        attempt = _attempt(self.plan, item, self.session)
-        name, began_s = item.point.point_id, time.monotonic()
-        own_s = self.known.estimate_s(name)
-        self.watcher.started(attempt, number, len(self.todo), own_s, self._rest_s(number))
+        attempt = _new_attempt(self.plan, item, self.session)
+        point_id, began_s = item.point.point_id, time.monotonic()
+        trial_s = self.durations.estimate_s(point_id)
+        self.display.started(attempt, number, len(self.todo), trial_s, self._remaining_s(number))
         check_same(self.store.path)
         try:
-            known = self.sizes.get(name, item.point)
-            sized = self.sizes.setdefault(name, fitted(known, self.launcher, self.store.path))
-            asked = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
-            attempt = replace(attempt.of(sized), env=attempt.env | asked | _place(self.plan, item, number))
-            shown = self.watcher.progress
-            record = run_one(attempt, self.store, self.launcher, shown, self.ceilings, holding, self.guard)
+            attempt = self._with_batch_size(attempt, item, number)
+            show = self.display.progress
+            record = run_attempt(attempt, self.store, self.launcher, show, self.ceilings, holding, self.guard)
         except CannotStart as error:
-            holding.wrote(self.store.append(attempt.record("interrupted", reason=str(error))).finished_at)
+            holding.note_record(self.store.append(attempt.record("interrupted", reason=str(error))).finished_at)
             raise
-        except TooFewNodes as error:  # the claim is left: another sweep may have more of them
+        except TooFewNodes as error:  # the claim is released: another sweep may have more nodes
             record = self.store.append(attempt.record("skipped", reason=str(error)))
-            holding.wrote(record.finished_at)
+            holding.note_record(record.finished_at)
             self.too_few_nodes[str(error)] += 1
-            self.watcher.finished(record, self._rest_s(number))
+            self.display.finished(record, self._remaining_s(number))
             return
         except UserError as error:
             record = self.store.append(attempt.record("failed", reason=str(error)))
-        except Lost as lost:
-            self.watcher.say(f"{attempt.point.label}: {lost}")
+        except TrialLost as lost:
+            self.display.say(f"{attempt.point.label}: {lost}")
             return
-        holding.done(record.finished_at)
-        self.known.learn(name, time.monotonic() - began_s)
-        self.watcher.finished(record, self._rest_s(number))
+        holding.finish(record.finished_at)
+        self.durations.learn(point_id, time.monotonic() - began_s)
+        self.display.finished(record, self._remaining_s(number))
         self.records.append(record)
         if number + 1 < len(self.todo):
-            self.outages.after(record, item.point.dataset, self.watcher.say)
+            self.outages.wait_after(record, item.point.dataset, self.display.say)
 
-    def _rest_s(self, number: int) -> float | None:
-        """How long the trials after this one may take; None where nothing is known yet."""
-        return self.known.total_s(item.point.point_id for item in self.todo[number + 1 :])
+    def _with_batch_size(self, attempt: Attempt, item: Todo, number: int) -> Attempt:
+        """Return the attempt with its batch size and its place in the sweep; `auto` is tried once per point."""
+        point_id = item.point.point_id
+        if point_id not in self.sized_points:
+            self.sized_points[point_id] = fit_batch_size(item.point, self.launcher, self.store.path)
+        batch = {"batch_size_asked": "auto"} if item.point.spec.batch_size == "auto" else {}
+        env = attempt.env | batch | _order_facts(self.plan, item, number)
+        return replace(attempt.of(self.sized_points[point_id]), env=env)
 
-    def _last(self, item: Todo) -> Ended | None:
-        """How the trial's last record in the store ended, which the sweep that held it before may have written."""
-        found = self.store.outcomes().get(trial_id(item.point.point_id, self.session, item.repeat))
-        return found if found is not None and found.profile == item.point.spec.measure.profile else None
+    def _remaining_s(self, number: int) -> float | None:
+        """Return how long the trials after this one may take; None where no trial has run yet."""
+        return self.durations.total_s(item.point.point_id for item in self.todo[number + 1 :])
+
+    def _last_outcome(self, item: Todo) -> Ended | None:
+        """Return how the trial's last record ended; None where the store has none.
+
+        The sweep that held the trial before may have written it.
+        """
+        last = self.store.outcomes().get(trial_id(item.point.point_id, self.session, item.repeat))
+        return last if last is not None and last.profile == item.point.spec.measure.profile else None
 
 
-def run_one(
+def run_attempt(
     attempt: Attempt,
     store: ResultsStore,
     launcher: Launcher,
@@ -266,109 +296,123 @@ def run_one(
 ) -> TrialRecord:
     """Launch one attempt and append its record; its work folder stays only when it failed.
 
-    `ceilings` holds what is known of inputs; those of this trial's are measured when it has ended well. `guard` looks
-    at the devices before and after.
+    Args:
+        ceilings: what was measured of inputs so far; those of this trial's input are added when it has ended well.
+            None: they are not measured.
+        holding: the claim on the trial; None where no other sweep can run it.
+        guard: what looks at the devices before and after.
 
     Raises:
-        Lost: another sweep has taken the trial meanwhile; nothing is appended.
+        TrialLost: another sweep has taken the trial meanwhile; nothing is appended.
         StoreVanished: the store is gone; what was measured is kept elsewhere.
     """
     with work_folder(store.path, trial_id(attempt.point.point_id, attempt.session, attempt.repeat)) as folder:
 
-        def keep(record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
+        def append(record: TrialRecord, samples: dict[str, Any] | None = None) -> TrialRecord:
             if holding is not None and holding.is_lost():
-                raise Lost
+                raise TrialLost
             if record.status not in ("ok", "interrupted"):
-                with suppress(OSError):  # removed while the trial ran
-                    kept = str(kept_work(folder, store.path).relative_to(store.path))
-                    record = record.model_copy(update={"work_folder": kept})
+                with suppress(OSError):  # someone may have removed the folder while the trial ran
+                    work = str(kept_work(folder, store.path).relative_to(store.path))
+                    record = record.model_copy(update={"work_folder": work})
             stored = store.append(record, samples)
             if holding is not None:
-                holding.wrote(stored.finished_at)
+                holding.note_record(stored.finished_at)
             return stored
 
         try:
             record, samples = measure(attempt, launcher, folder, on_progress, guard)
             if record.status != "ok" and not is_folder(folder):
-                check_same(store.path)  # it is no fault of the trial then
+                check_same(store.path)  # a trial whose store vanished has not failed by itself
         except (KeyboardInterrupt, Terminated):
             record, _ = conclude(attempt, Outcome(interrupted=True), folder)
-            with suppress(Lost):
-                keep(record)
+            with suppress(TrialLost):
+                append(record)
             raise
         try:
             record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
             record = with_roof(attempt.point.spec, record, store)
             if record.status == "ok" and ceilings is not None:
-                record = with_ceilings(attempt, record, _ceilings(attempt, store, launcher, ceilings))
+                record = with_ceilings(attempt, record, _find_ceilings(attempt, store, launcher, ceilings))
         except (KeyboardInterrupt, Terminated):
-            keep(record, samples)
+            append(record, samples)
             raise
         except (OSError, StoreError):
             if is_same(store.path):
                 raise
-        return keep(record, samples)
+        return append(record, samples)
 
 
-def _ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, known: Ceilings) -> dict[str, Any]:
-    """What the trial's input could give at best: known, in the session's store, or measured now and appended to it."""
-    alone = without_model(attempt.point, machine_of(launcher))
-    if alone is None:
-        return {}
-    name = trial_id(alone.point_id, attempt.session, 0)
-    if name not in known:
-        stored = store.latest() if store.exists() else []
-        record = next(
-            (one for one in stored if isinstance(one, TrialRecord) and (one.trial_id, one.status) == (name, "ok")), None
-        )
-        if record is None:
-            again = new_attempt(alone, attempt.session, 0, attempt.sweep, attempt.question)
-            record = run_one(replace(again, kind="probe"), store, launcher, lambda progress: None)
-        known[name] = of_record(record)
-    return known[name]
+def _find_ceilings(attempt: Attempt, store: ResultsStore, launcher: Launcher, ceilings: Ceilings) -> dict[str, Any]:
+    """Return what the trial's input can give at best, as figures; empty where that cannot be measured.
 
-
-def _place(plan: Plan, item: Todo, number: int) -> dict[str, Any]:
-    """Tell for a record how many trials of its sweep came before it, what shuffled them, and what it is planned beside.
-
-    `planned_world_sizes` are of points of its workload that give their batch as it does, per rank or for all.
+    What neither `ceilings` nor the session's store has is measured now, appended to the store and put into `ceilings`.
     """
-    own = item.point.spec
-    alike = [spec for spec in (point.spec for point in plan.points) if spec.workload == own.workload]
-    sizes = {spec.world_size for spec in alike if (spec.batch_size is None) == (own.batch_size is None)}
+    loader_alone = without_model(attempt.point, machine_of(launcher))
+    if loader_alone is None:
+        return {}
+    trial = trial_id(loader_alone.point_id, attempt.session, 0)
+    if trial not in ceilings:
+        record = _measured_ceiling(store, trial)
+        if record is None:
+            probe = new_attempt(loader_alone, attempt.session, 0, attempt.sweep, attempt.question)
+            record = run_attempt(replace(probe, kind="probe"), store, launcher, lambda progress: None)
+        ceilings[trial] = ceiling_figures(record)
+    return ceilings[trial]
+
+
+def _measured_ceiling(store: ResultsStore, trial: str) -> TrialRecord | None:
+    """Return the record of a trial with no model that ended well; None where the store has none."""
+    records = store.latest() if store.exists() else []
+    for record in records:
+        if isinstance(record, TrialRecord) and record.trial_id == trial and record.status == "ok":
+            return record
+    return None
+
+
+def _order_facts(plan: Plan, item: Todo, number: int) -> dict[str, Any]:
+    """Return what a record keeps of its trial's place in the sweep: its number, the seed, and the planned ranks.
+
+    `planned_world_sizes` are those of points of the same workload whose batch is given in the same way: per rank, or
+    for all ranks.
+    """
+    spec = item.point.spec
+    alike = [point.spec for point in plan.points if point.spec.workload == spec.workload]
+    sizes = {other.world_size for other in alike if (other.batch_size is None) == (spec.batch_size is None)}
     return {"order": {"number": number, "seed": item.order_seed}, "planned_world_sizes": sorted(filter(None, sizes))}
 
 
-def _attempt(plan: Plan, item: Todo, session: str) -> Attempt:
-    found = new_attempt(item.point, session, item.repeat, plan.sweep.name, plan.sweep.question)
-    return replace(found, after=item.after, rank_by=plan.sweep.rank_by)
+def _new_attempt(plan: Plan, item: Todo, session: str) -> Attempt:
+    attempt = new_attempt(item.point, session, item.repeat, plan.sweep.name, plan.sweep.question)
+    return replace(attempt, after=item.after, rank_by=plan.sweep.rank_by)
 
 
 def record_skipped(plan: Plan, store: ResultsStore, session: str) -> None:
-    """Let the store know once per session which points were skipped, and why, so that reports show them."""
-    known = store.outcomes()
+    """Append a record of each skipped point with its reason, once per session, so that reports show them."""
+    outcomes = store.outcomes()
     for skipped in plan.skipped:
-        before = known.get(trial_id(skipped.point.point_id, session, 0))
-        if before is not None and (before.status in FINISHED or before.reason == skipped.reason):
+        last = outcomes.get(trial_id(skipped.point.point_id, session, 0))
+        if last is not None and (last.status in FINISHED or last.reason == skipped.reason):
             continue
-        attempt = _attempt(plan, Todo(skipped.point, 0), session)
+        attempt = _new_attempt(plan, Todo(skipped.point, 0), session)
         store.append(attempt.record("skipped", reason=skipped.reason))
 
 
-def nothing_runs(plan: Plan) -> UserError:
-    """The error for a plan whose every point is skipped."""
-    told = [*filter(None, [remedy_in_words(plan)]), *skipped_in_words(plan)]
-    return UserError(f"{plan.sweep.name}: nothing can run: {'; '.join(told)}")
+def nothing_runs_error(plan: Plan) -> UserError:
+    """Return the error for a plan whose every point is skipped."""
+    remedy = describe_remedy(plan)
+    sentences = [*([remedy] if remedy else []), *describe_skipped(plan)]
+    return UserError(f"{plan.sweep.name}: nothing can run: {'; '.join(sentences)}")
 
 
-def remedy_in_words(plan: Plan) -> str:
-    """What would help all points without enough samples; empty where there are none."""
-    few = [skipped.point for skipped in plan.skipped if skipped.reason.startswith(("cold:", "epochs:"))]
-    return what_fits_all(few)
+def describe_remedy(plan: Plan) -> str:
+    """Return what would help all points that lack samples; empty where no point lacks any."""
+    points = [skipped.point for skipped in plan.skipped if skipped.reason.startswith(("cold:", "epochs:"))]
+    return what_fits_all(points)
 
 
-def skipped_in_words(plan: Plan) -> list[str]:
-    """Each reason to skip, with the points it struck."""
+def describe_skipped(plan: Plan) -> list[str]:
+    """Return a line for each reason to skip, which names the points that it concerns."""
     from benchsuite.results.render.tables import points_in_words
 
     reasons: dict[str, list[str]] = {}

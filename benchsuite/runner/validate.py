@@ -1,9 +1,10 @@
-"""`benchsuite trial SPEC --validate`: is it valid, where do its ranks stand, what would one of them hold and send?
+"""`benchsuite trial SPEC --validate`: is the trial valid, on which nodes are its ranks, what does a rank hold and send?
 
-Nothing of this needs the devices: a layout of 512 ranks is validated on a laptop.
+It needs no devices: a layout of 512 ranks can be validated on a laptop.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
@@ -26,25 +27,25 @@ from benchsuite.workloads.workload import Workload
 DEFAULT_RANKS_PER_NODE = 8
 MAX_NODES_SHOWN = 8
 HELD = ("weights", "gradients", "optimizer", "activations")
-"""What a rank holds for long."""
+"""Memory that a rank keeps for the whole run."""
 
 
 def examine(spec: TrialSpec) -> tuple[Point, dict[str, Any]]:
-    """Everything that can be said of a trial without its devices; without data.root, of its computation alone.
+    """Return a trial's point, and its facts that need no devices; without data.root those of its computation alone.
 
-    `not_counted` is why there is no account, `stage` the stage of a pipeline that the account is of.
+    `not_counted` is why there is no `account`; `stage` is the stage of a pipeline whose rank the account counts.
     """
     machine = this_machine()
     if spec.data.root is None and spec.data.source != "synthetic":
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"source": "synthetic"})})
     cores, devices = max(machine.cores, spec.ranks), max(machine.cuda_devices, spec.ranks)
-    roomy = Machine(cores, devices, nodes=spec.ranks, elsewhere=True)
-    usual = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
-    like_this = replace(machine, nodes=-(-spec.ranks // usual), ranks_per_node=usual)
-    point = resolve(spec, like_this, spec.ranks, {})
-    invalid = why_invalid(point, roomy)
-    per_node = point.spec.ranks_per_node or usual
-    account, not_counted, stage = (None, "it cannot run", 0) if invalid else _counted(point.spec)
+    # a machine with room for every rank: too few devices here do not make a trial invalid
+    large_machine = Machine(cores, devices, nodes=spec.ranks, elsewhere=True)
+    ranks_per_node = machine.cuda_devices or min(spec.ranks, DEFAULT_RANKS_PER_NODE)
+    num_nodes = math.ceil(spec.ranks / ranks_per_node)
+    point = resolve(spec, replace(machine, nodes=num_nodes, ranks_per_node=ranks_per_node), spec.ranks, {})
+    invalid = why_invalid(point, large_machine)
+    account, not_counted, stage = (None, "it cannot run", 0) if invalid else _count(point.spec)
     parameters = None if invalid or point.spec.emulated else num_parameters(point.spec)
     return point, {
         "valid": invalid is None,
@@ -52,86 +53,87 @@ def examine(spec: TrialSpec) -> tuple[Point, dict[str, Any]]:
         "point_id": point.point_id,
         "spec": point.spec.model_dump(exclude_defaults=True),
         "parameters": parameters,
-        "rank_map": None if invalid else rank_map(point.spec.layout, per_node),
+        "rank_map": None if invalid else rank_map(point.spec.layout, point.spec.ranks_per_node or ranks_per_node),
         "account": asdict(account) if account else None,
         "not_counted": not_counted,
         "stage": stage,
     }
 
 
-def _counted(spec: TrialSpec) -> tuple[Account | None, str | None, int]:
-    """The account of a trial that can run, or why it has none, and the stage that the account is of."""
+def _count(spec: TrialSpec) -> tuple[Account | None, str | None, int]:
+    """Return the account of a trial that can run, or None and why it has none; then the stage that is counted."""
     if spec.emulated:
         return None, "an emulated device has no model", 0
     try:
-        account, stage = _fullest(spec, workload_of(spec))
+        account, stage = _count_fullest_rank(spec, workload_of(spec))
     except NotImplementedError as error:
         return None, str(error), 0
     return account, None, stage
 
 
 def num_parameters(spec: TrialSpec) -> int:
-    """Parameters of a trial's model, which is built without memory for them."""
+    """Return the number of parameters of a trial's model, which is built without memory for them."""
     workload = workload_of(spec)
     with torch.device("meta"):
         model = workload.build(spec.variant_in(workload.variants))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _fullest(spec: TrialSpec, workload: Workload) -> tuple[Account, int]:
-    """The account of a rank: in a pipeline, of one in the first or the last stage, whichever holds more."""
+def _count_fullest_rank(spec: TrialSpec, workload: Workload) -> tuple[Account, int]:
+    """Return the account and the stage of a rank: in a pipeline, of the first or last stage, whichever holds more."""
     layout, variant = spec.layout, spec.variant_in(workload.variants)
     ranks = (0, layout.world_size - 1) if layout.pp > 1 else (0,)
     cuda = spec.device == "cuda"
-    found = [dry_account(workload, variant, layout, spec, spec.rank_batch, rank, cuda) for rank in ranks]
-    number = max(range(len(found)), key=lambda at: held_bytes(asdict(found[at])))
-    return found[number], number * (layout.pp - 1)
+    accounts = [dry_account(workload, variant, layout, spec, spec.rank_batch, rank, cuda) for rank in ranks]
+    number = max(range(len(accounts)), key=lambda index: held_bytes(asdict(accounts[index])))
+    return accounts[number], number * (layout.pp - 1)
 
 
 def held_bytes(account: Mapping[str, Any]) -> int:
-    """All that a rank holds for long."""
+    """Return the bytes that a rank keeps for the whole run."""
     return sum(account[f"{name}_bytes"] for name in HELD)
 
 
 def validate(spec: TrialSpec, format: PlainFormat) -> int:
-    """Print what is known; exit code 2 where the trial cannot run.
+    """Print the facts of a trial; return exit code 2 where JSON is printed of a trial that cannot run.
 
     Raises:
-        UserError: it cannot, and no JSON is wanted.
+        UserError: the trial cannot run, and the format is not JSON.
     """
-    point, found = examine(spec)
+    point, facts = examine(spec)
     if format == "json":
-        document(json.dumps(found, indent=1))
-        return OK if found["valid"] else USAGE
-    if not found["valid"]:
-        raise UserError(f"this trial cannot run: {found['reason']}")
-    echo(*_lines(point, found))
+        document(json.dumps(facts, indent=1))
+        return OK if facts["valid"] else USAGE
+    if not facts["valid"]:
+        raise UserError(f"this trial cannot run: {facts['reason']}")
+    echo(*_lines(point, facts))
     return OK
 
 
-def _lines(point: Point, found: Mapping[str, Any]) -> list[str]:
-    spec, layout, nodes = point.spec, point.spec.layout, found["rank_map"]
+def _lines(point: Point, facts: Mapping[str, Any]) -> list[str]:
+    """Return the facts of a trial as lines for people."""
+    spec, layout, nodes = point.spec, point.spec.layout, facts["rank_map"]
     lines = [
         f"ok: {point.point_id} {spec.workload} {spec.variant}, {layout.name}, {spec.ranks} ranks, "
         f"global batch {spec.global_batch}"
     ]
-    if found["parameters"] is not None:
-        lines.append(f"{found['parameters']:,} parameters")
+    if facts["parameters"] is not None:
+        lines.append(f"{facts['parameters']:,} parameters")
     if spec.ranks > 1:
         lines += [f"node {number}: {' | '.join(row)}" for number, row in enumerate(nodes[:MAX_NODES_SHOWN])]
         lines += [f"... and {len(nodes) - MAX_NODES_SHOWN} more nodes"] if len(nodes) > MAX_NODES_SHOWN else []
     if spec.batch_size == "auto":
-        lines.append(f"batch_size auto: counted with the least, {spec.batch_unit} a rank; the devices decide")
-    account = found["account"]
+        lines.append(f"batch_size auto: counted with the smallest, {spec.batch_unit} per rank; the devices decide")
+    account = facts["account"]
     if account is None:
-        return [*lines, f"not counted: {found['not_counted']}"]
+        return [*lines, f"not counted: {facts['not_counted']}"]
     if layout.pp > 1:
-        stage = f"stage {found['stage']} of {layout.pp}"
-        lines.append(f"pipeline: of its ends, {stage} holds the most; that rank is counted")
+        stage = f"stage {facts['stage']} of {layout.pp}"
+        lines.append(f"pipeline: {stage} holds the most of its two ends, so its rank is counted")
     held = ", ".join(f"{name} {account[f'{name}_bytes'] / 1e9:.3f}" for name in HELD)
     counts = ", ".join(f"{count} {name}" for name, count in account["collectives"].items()) or "none"
     return [
         *lines,
-        f"a rank holds {held_bytes(account) / 1e9:.3f} GB: {held}; with what is unsharded for a while besides",
-        f"a rank sends {account['wire_bytes'] / 1e9:.3f} GB a step by ring algorithms; collectives: {counts}",
+        f"a rank holds {held_bytes(account) / 1e9:.3f} GB: {held}; weights that are unsharded for a while come on top",
+        f"a rank sends {account['wire_bytes'] / 1e9:.3f} GB per step by ring algorithms; collectives: {counts}",
     ]

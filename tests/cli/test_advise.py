@@ -7,7 +7,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from benchsuite.cli.sweep import sweep_of, too_short
+from benchsuite.cli.sweep import advise_sweep, describe_missing_formats
 from benchsuite.cli.sweep_options import SweepOptions
 from benchsuite.contract.trial_spec import parse_sweep
 from benchsuite.grid.mistakes import sweep_mistakes
@@ -29,7 +29,7 @@ def photographs(folder: Path, count: int) -> Path:
 
 def test_the_sweep_is_one(tmp_path: Path) -> None:
     for kind in ("image", "volume", "mlm", "tokens"):
-        value = sweep_of(kind, tmp_path, ["files"], 4, 8)
+        value = advise_sweep(kind, tmp_path, ["files"], 4, 8)
         assert [*sweep_mistakes(value)] == []
         assert parse_sweep(value).grid["data.num_workers"] == [1, 2, 4, 8]
 
@@ -90,9 +90,9 @@ def test_how_many_minutes_would_do(tmp_path: Path) -> None:
     for number in range(2):
         spec = {"data": {"format": "files"}}
         store.append(made_record(number, session="mine", trial_id=f"files.mine.{number}", spec=spec))
-    (line,) = too_short(file, options, formats, 30.0, 60.0)
+    line = describe_missing_formats(file, options, formats, 30.0, 60.0)
     assert line == "was too short: webdataset, hdf5, lmdb not measured; about --minutes 5 would do"
-    assert [*too_short(file, options, ["files"], 30.0, 60.0)] == []
+    assert describe_missing_formats(file, options, ["files"], 30.0, 60.0) == ""
 
 
 def test_a_workload_that_is_none_is_refused(run_cli: Run, tmp_path: Path) -> None:

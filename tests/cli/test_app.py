@@ -388,7 +388,7 @@ class TestTrial:
     ):
         detail = "foreign_load: other processes kept 1.5 of 2 cores busy"
         record = made_record(0, caveats=["foreign_load"], caveat_details=[detail])
-        monkeypatch.setattr(single_trial, "in_this_process", lambda point, store: (record, None))
+        monkeypatch.setattr(single_trial, "run_in_this_process", lambda point, store: (record, None))
         code, out, err = run_cli("trial", self.trial_file(tmp_path))
         assert code == 0 and "nothing is stored: --store DIR keeps the record" in err
         assert out.splitlines()[-1] == f"  {detail}"

@@ -279,7 +279,7 @@ class TestStage:
         assert (again["copied_bytes"], again["seconds"], again["bytes_per_s"]) == (0, None, None)
         assert run_cli("data", "stage", source, "--to", tmp_path, "--remove")[:2] == (0, f"{copy}: removed\n")
         assert list(tmp_path.iterdir()) == []
-        assert "nothing there to remove" in run_cli("data", "stage", source, "--to", tmp_path, "--remove")[1]
+        assert "nothing to remove" in run_cli("data", "stage", source, "--to", tmp_path, "--remove")[1]
 
     def test_json_says_what_it_took(self, dataset_root: Path, tmp_path: Path, run_cli: Run) -> None:
         found = json.loads(run_cli("data", "stage", dataset_root / "lmdb", "--to", tmp_path, "--format", "json")[1])

@@ -207,7 +207,7 @@ class TestCheck:
         assert run_cli("check", "--store", quiet.path, "--on-alarm", "/nowhere/tell")[0] == 0
         code, _, err = run_cli("check", "--store", nightly.path, "--on-alarm", "/nowhere/tell")
         assert code == REGRESSION
-        assert err == "warning: --on-alarm /nowhere/tell: No such file or directory: nobody was told\n"
+        assert err == "warning: --on-alarm /nowhere/tell: No such file or directory: nobody got the message\n"
 
     def test_half_the_rate_on_the_second_night_is_exit_code_10(self, run_cli: Run, tmp_path: Path):
         store = fill(tmp_path / "two", 2, num_points=2, change=lambda night, point: {"slower": 1.4 * night * point})
@@ -375,9 +375,9 @@ def test_a_batch_that_was_found_is_marked(tmp_path: Path, monkeypatch: pytest.Mo
     def of(batch: int | str) -> bool:
         point = resolve(made_spec(batch_size=batch, data={"source": "synthetic"}), Machine(2, 0), 1, {})
         sized = replace(point, spec=point.spec.model_copy(update={"batch_size": 4}))
-        monkeypatch.setattr(sweep, "fitted", lambda *_: sized)
+        monkeypatch.setattr(sweep, "fit_batch_size", lambda *_: sized)
         monkeypatch.setattr(sweep, "record_skipped", lambda *_: None)
-        monkeypatch.setattr(sweep, "run_one", lambda attempt, *_: attempt.record("ok"))
+        monkeypatch.setattr(sweep, "run_attempt", lambda attempt, *_: attempt.record("ok"))
         plan = SimpleNamespace(
             sweep=SimpleNamespace(name="made", question=None, rank_by="samples_per_s"), skipped=[], points=[point]
         )

@@ -80,7 +80,7 @@ def test_bytes_that_are_no_utf_8_are_one_line(
     monkeypatch.chdir(tmp_path)
     given = [word.replace(URL, NO_UTF_8) for word in words]
     shown = next(word for word in given if NO_UTF_8 in word).replace(NO_UTF_8, r"c\xffd")
-    expected = f"error: b'{shown}': not UTF-8, as what is written of it must be; rename it, or link to it\n"
+    expected = f"error: b'{shown}': not UTF-8, but records must be; rename it, or link to it\n"
     assert run_cli(*given) == (2, "", expected)
     assert not list(tmp_path.iterdir())
 
@@ -96,7 +96,7 @@ def test_a_folder_of_such_a_name_is_one_line(
     monkeypatch.chdir(folder)
     code, out, err = run_cli(*words)
     assert (code, out) == (2, "")
-    assert err.endswith("/c\\xffd': not UTF-8, as what is written of it must be; start in another folder\n")
+    assert err.endswith("/c\\xffd': not UTF-8, but records must be; start in another folder\n")
     assert run_cli("report", "--help")[0] == run_cli("list", "formats")[0] == 0
 
 

@@ -27,7 +27,7 @@ BASE: dict[str, Any] = {
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     root = tmp_path / "data"
-    data.generate(root / "files", data.asked("resnet50", "nano", "files", []), 48, 0, "jpeg")
+    data.generate(root / "files", data.dataset_request("resnet50", "nano", "files", []), 48, 0, "jpeg")
     reads = {"root": str(root), "format": "files", "cache": "warm", "num_workers": 0}
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"name": "mine", "base": BASE | {"data": reads}}))

@@ -52,7 +52,7 @@ def test_who_asks_for_an_empty_session_hears_which_there_are(run_cli: Run, tmp_p
         ResultsStore(store).append(made_record(number, trial_id=f"a.{name}.0", session=name))
     code, out, err = run_cli("status", "--store", store)
     assert (code, out) == (0, "session default · 0 done · 0 failed · 0 running\n")
-    assert err == f"note: nothing of session default in {store}; --session of those there: tuesday, wednesday\n"
+    assert err == f"note: {store} has nothing of session default; its sessions: tuesday, wednesday\n"
     assert run_cli("status", "--session", "tuesday", "--store", store)[2] == ""
 
 

@@ -47,7 +47,7 @@ def test_what_is_left_is_done_by_the_job_when_it_is_back(
         ended = slurm.wait(job)
         assert (ended["JobState"], ended["ExitCode"], ended["Restarts"]) == ("COMPLETED", "0:0", "1"), one.said()
     said = bench.said()
-    assert "2 trials left: they could not have ended in time; the same command goes on" in said
+    assert "2 trials left, as they could not end in time; the same command goes on" in said
     assert bench.statuses() == {(1, "ok"): 1, (2, "ok"): 1, (3, "ok"): 1}, said
     assert said.count("[1/3] ") == 1 and "1 of 3 trials done" in said
     assert other_bench.statuses() == {(1, "ok"): 1, (2, "interrupted"): 1, (2, "ok"): 1}

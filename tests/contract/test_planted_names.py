@@ -15,7 +15,7 @@ from benchsuite.contract.scratch import OWNER, PREFIX, remove_abandoned
 from benchsuite.launch.rendezvous import Invitation, read_invitation, write_invitation
 from benchsuite.launch.work_folder import work_folder
 from benchsuite.runner import status
-from benchsuite.runner.claims import Claims, Held, Holder, Holding, read_claim, running
+from benchsuite.runner.claims import Claims, HeldElsewhere, Holder, Holding, read_claim, running_claims
 from benchsuite.storage.dataset.partial import this_process
 from tests.planted import CONTENT, KINDS, NEEDS_ROOT, NOBODY, open_umask, plant
 
@@ -34,14 +34,14 @@ class TestClaims:
         mine = claims(tmp_path)
         mine.folder.mkdir(parents=True)
         planted = plant(mine.folder / "t.0", kind, tmp_path / "mine")
-        assert read_claim(mine.folder / "t.0") is None and running(mine.folder) == {}
-        assert mine.over({"t": ""}) == set()
+        assert read_claim(mine.folder / "t.0") is None and running_claims(mine.folder) == {}
+        assert mine.find_unseen({"t": ""}) == set()
         found = mine.take("t")
-        while isinstance(found, Held):
+        while isinstance(found, HeldElsewhere):
             assert found.claim is None
             found = mine.take("t")
         assert isinstance(found, Holding) and found.taken_over
-        found.done()
+        found.finish()
         planted.is_untouched()
 
     def test_a_beat_is_written_through_no_link(self, tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ class TestClaims:
         claim = read_claim(mine.folder / "t.0")
         assert claim is not None
         planted = plant(mine.folder / f".t.0-{claim.token}", "link", tmp_path / "mine")
-        holding.done()
+        holding.finish()
         planted.is_untouched()
         done = read_claim(mine.folder / "t.0")
         assert done is not None and done.state == "done"
@@ -65,14 +65,14 @@ class TestClaims:
         assert isinstance(mine.take("t"), Holding)
         os.chown(mine.folder / "t.0", NOBODY, NOBODY)
         found = claims(tmp_path, 60).take("t")
-        assert isinstance(found, Held) and found.claim is not None and found.claim.holder == ELSEWHERE
+        assert isinstance(found, HeldElsewhere) and found.claim is not None and found.claim.holder == ELSEWHERE
 
     def test_names_that_are_no_claims_are_passed_over(self, tmp_path: Path) -> None:
         mine = claims(tmp_path)
         mine.folder.mkdir(parents=True)
         for name in ("t.²", "t.٣", "t.", ".5"):
             (mine.folder / name).touch()
-        assert running(mine.folder) == {} and isinstance(mine.take("t"), Holding)
+        assert running_claims(mine.folder) == {} and isinstance(mine.take("t"), Holding)
 
     def test_a_claim_through_a_link_is_none(self, tmp_path: Path) -> None:
         mine = claims(tmp_path)
@@ -80,7 +80,7 @@ class TestClaims:
         holding = claims(tmp_path / "other").take("t")
         assert isinstance(holding, Holding)
         (mine.folder / "t.0").symlink_to(tmp_path / "other" / "claims" / "s" / "t.0")
-        assert running(mine.folder) == {}
+        assert running_claims(mine.folder) == {}
 
 
 class TestPlans:

@@ -95,7 +95,7 @@ def test_a_dataset_that_is_gone_since_the_plan(
         shutil.rmtree(root)
         root.mkdir()
 
-    monkeypatch.setattr("benchsuite.runner.attempt.tell", unmounted)
+    monkeypatch.setattr("benchsuite.runner.attempt.write_known_flops", unmounted)
     record = run(spec(root))
     assert record.status == "failed" and "not a dataset" not in str(record.reason)
     assert f"{root}: the dataset was there when the trial was planned, and is gone" in str(record.reason)

@@ -113,7 +113,7 @@ def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, here: Here, wait_u
     assert f"process {busy.pid}, since " in out
     code, _, err = rehearsed(here, bench, file, 0.05, "--lease", LEASE_S)
     assert code == 0, err
-    assert "1 trials are left to another sweep, which is at them: " in err and f"process {busy.pid}" in err
+    assert "1 trial left to another sweep: " in err and f"process {busy.pid}" in err
     (bench.folder / "may-end").touch()
     _, err = busy.communicate(timeout=DEADLINE_S)
     assert busy.returncode == 0, err
@@ -136,7 +136,7 @@ def test_what_would_not_end_in_time_is_not_started(bench: Bench, here: Here) -> 
     file = bench.write(sweep_of(3, 1))
     code, _, err = rehearsed(here, bench, file, 2, "--until", "+3.5s")
     assert code == 75, err
-    assert "trials left: they could not have ended in time; the same command goes on" in err
+    assert "trials left, as they could not end in time; the same command goes on" in err
     assert 1 <= len(bench.records()) < 3
     code, _, err = rehearsed(here, bench, file, 0.05)
     assert code == 0 and len(bench.records()) == 3, err

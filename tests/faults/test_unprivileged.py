@@ -172,7 +172,7 @@ def everything_written(store: ResultsStore) -> str:
     holding = Claims.of(store.path, "s").take("done")
     assert isinstance(holding, Holding)
     with holding:
-        holding.done("2026-01-01T00:00:00+00:00")
+        holding.finish("2026-01-01T00:00:00+00:00")
     with work_folder(store.path, "trial") as folder:
         (folder / "rank-0.log").write_text("said")
         kept_work(folder, store.path)

@@ -161,10 +161,10 @@ def test_moved_away_while_a_trial_runs(bench: Bench, here: Here, wait_until: Wai
 def test_one_file_removed(bench: Bench, wait_until: Wait, sidecars: bool) -> None:
     names: list[str] = []
     code, err = struck(bench, wait_until, lambda store: names.append(remove(store, sidecars)))
-    rest = "and what was in it is gone; this record and later ones are kept in a new file"
+    rest = "and its content is lost; this record and later ones go to a new file"
     assert (code, [line for line in err.splitlines() if line.startswith("warning: ")]) == (
         0,
-        [f"warning: store {bench.store}: {names[0]} was removed meanwhile, {rest}"],
+        [f"warning: store {bench.store}: {names[0]} was removed while the sweep ran, {rest}"],
     ), err
     store = ResultsStore(bench.store)
     assert [record.repeat for record in store.trials()] == [number for number in range(3) if sidecars or number]

@@ -10,7 +10,7 @@ import torch
 
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import TRACES, in_processes, run
+from benchsuite.runner.single_trial import TRACES, run, run_in_processes
 from benchsuite.trial.clock import CudaClock
 from benchsuite.workloads.precision import float32_kept
 
@@ -43,14 +43,14 @@ def check(record: TrialRecord) -> None:
 @pytest.mark.parametrize("source", ["storage", "memory", "synthetic"])
 def test_a_trial_on_the_device(dataset_root: Path, source: str, precision: str) -> None:
     data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2, "source": source}
-    record = in_processes(plan_trial(spec_of(dataset_root, data=data, precision=precision)))[0]
+    record = run_in_processes(plan_trial(spec_of(dataset_root, data=data, precision=precision)))[0]
     check(record)
     assert (record.figures.au is not None) == (source == "storage")
 
 
 def test_the_driver_tells_of_energy_clocks_and_memory(dataset_root: Path) -> None:
     spec = spec_of(dataset_root, measure={"steps": 60, "warmup_steps": 5, "timeout_s": 120})
-    record, samples = in_processes(plan_trial(spec))
+    record, samples = run_in_processes(plan_trial(spec))
     check(record)
     found = record.figures
     assert samples is not None
@@ -71,7 +71,7 @@ def test_the_driver_tells_of_energy_clocks_and_memory(dataset_root: Path) -> Non
 def test_the_agent_reads_the_device_once_a_second_from_launch_to_end(dataset_root: Path) -> None:
     data = {"root": str(dataset_root), "cache": "warm", "num_workers": 2}
     spec = spec_of(dataset_root, data=data, measure={"steps": 400, "warmup_steps": 5, "timeout_s": 120})
-    record, samples = in_processes(plan_trial(spec))
+    record, samples = run_in_processes(plan_trial(spec))
     check(record)
     assert samples is not None
     (rank,), (device,) = samples["ranks"], samples["devices"]
@@ -109,7 +109,7 @@ def test_images_as_bytes_are_normalised_on_the_device(dataset_root: Path, loader
         still = {"lr_scaling": "linear", "lr_warmup_steps": 100_000}  # a device does not add up twice in one order
         data |= {"image_dtype": dtype, "source": "memory"}
         spec = spec_of(dataset_root, data=data, measure={"steps": 4, "warmup_steps": 1}, **still)
-        records.append(in_processes(plan_trial(spec))[0])
+        records.append(run_in_processes(plan_trial(spec))[0])
         check(records[-1])
     wide, narrow = (record.figures for record in records)
     assert narrow.final_loss == pytest.approx(wide.final_loss, rel=1e-2)
@@ -119,7 +119,7 @@ def test_images_as_bytes_are_normalised_on_the_device(dataset_root: Path, loader
 
 def test_algorithms_by_trying_ranges_for_nsight_and_cores_near_the_device(dataset_root: Path) -> None:
     measure = {"steps": 12, "warmup_steps": 3, "timeout_s": 120, "profile": "nvtx"}
-    record = in_processes(plan_trial(spec_of(dataset_root, measure=measure, cudnn_benchmark=True)))[0]
+    record = run_in_processes(plan_trial(spec_of(dataset_root, measure=measure, cudnn_benchmark=True)))[0]
     check(record)
     assert record.spec["cpu_binding"] == "device"
     (cpus,) = record.env.get("rank_cpus", [""])  # one rank keeps to them where all cores are near
@@ -128,7 +128,7 @@ def test_algorithms_by_trying_ranges_for_nsight_and_cores_near_the_device(datase
 
 def test_causal_attention_has_two_utilizations() -> None:
     spec = spec_of(Path(), workload="gpt_neox", data={"source": "synthetic"}, precision="bf16")
-    record = in_processes(plan_trial(spec))[0]
+    record = run_in_processes(plan_trial(spec))[0]
     check(record)
     if record.figures.mfu is not None:
         assert 0 < record.figures.mfu_causal < record.figures.mfu  # type: ignore[operator]
@@ -137,7 +137,7 @@ def test_causal_attention_has_two_utilizations() -> None:
 def test_a_batch_that_fits_is_found_with_the_real_loader(dataset_root: Path) -> None:
     """With a wide model, so that few tries are needed; the trial with what was found runs."""
     spec = spec_of(dataset_root, batch_size="auto", variant="reference", measure={"steps": 4, "warmup_steps": 1})
-    record = in_processes(plan_trial(spec))[0]
+    record = run_in_processes(plan_trial(spec))[0]
     check(record)
     found = record.spec["batch_size"]
     total = torch.cuda.mem_get_info()[1]
@@ -154,7 +154,7 @@ def test_a_choice_by_fp32_precision_stays() -> None:
 def test_ddp_over_nccl_with_every_device(dataset_root: Path) -> None:
     ranks = min(torch.cuda.device_count(), 2)
     data = {"root": str(dataset_root), "cache": "warm", "num_workers": 1}
-    record = in_processes(plan_trial(spec_of(dataset_root, data=data, parallelism="ddp", world_size=ranks)))[0]
+    record = run_in_processes(plan_trial(spec_of(dataset_root, data=data, parallelism="ddp", world_size=ranks)))[0]
     if ranks == 1:
         assert record.status == "ok", record.reason
         return
@@ -167,7 +167,7 @@ def test_in_this_process(dataset_root: Path) -> None:
 
 
 def test_out_of_device_memory_is_oom(dataset_root: Path) -> None:
-    record = in_processes(plan_trial(spec_of(dataset_root, data={"source": "synthetic"}, batch_size=10**8)))[0]
+    record = run_in_processes(plan_trial(spec_of(dataset_root, data={"source": "synthetic"}, batch_size=10**8)))[0]
     assert record.status == "oom"
     assert record.reason is not None and "out of memory" in record.reason
 

@@ -9,7 +9,7 @@ import torch
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.loss_check import check_loss
-from benchsuite.runner.single_trial import in_processes, run
+from benchsuite.runner.single_trial import run, run_in_processes
 from tests.gpu import cases
 from tests.gpu.accept import SEVERAL_GPUS
 
@@ -61,7 +61,7 @@ def test_channels_last(workload: str) -> None:
 @pytest.mark.parametrize("mode", ["ddp", "zero2", "fsdp"])
 def test_modes_over_nccl(mode: str) -> None:
     ranks = min(torch.cuda.device_count(), 2)
-    record = in_processes(plan_trial(spec_of("gpt_neox", parallelism=mode, world_size=ranks)))[0]
+    record = run_in_processes(plan_trial(spec_of("gpt_neox", parallelism=mode, world_size=ranks)))[0]
     check(record)
     if ranks > 1:
         assert record.figures.communication_s is not None and record.figures.communication_s > 0

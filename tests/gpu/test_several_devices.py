@@ -13,7 +13,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import plan_trial
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.runner.loss_check import check_loss
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.runner.single_trial import run_in_processes
 from benchsuite.trial.rank import run_rank
 from tests.gpu.accept import SEVERAL_GPUS
 from tests.gpu.cases import MODES, PRECISIONS, case_of, features_of_case, spec_of
@@ -88,7 +88,7 @@ def test_a_checkpoint_of_shards(run_cli: Callable[..., tuple[int, str, str]], tm
 
 def test_what_every_record_says_of_its_ranks() -> None:
     number = devices(2)
-    record, samples = in_processes(plan_trial(spec_of("gpt_neox", parallelism="ddp", world_size=number)))
+    record, samples = run_in_processes(plan_trial(spec_of("gpt_neox", parallelism="ddp", world_size=number)))
     assert record.status == "ok" and samples is not None
     uuids = [rank["device_uuid"] for rank in samples["ranks"]]
     assert len(set(uuids)) == number and None not in uuids

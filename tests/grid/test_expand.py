@@ -10,7 +10,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import TrialSpec, parse_sweep, revision_fields
 from benchsuite.contract.yaml_file import parse_yaml, read_yaml
 from benchsuite.grid.expand import expand, with_nodes
-from benchsuite.grid.layers import layered
+from benchsuite.grid.layers import apply_layers
 from benchsuite.host.machine import Machine
 from tests.helpers.grids import SYNTHETIC, TWO_CORES, in_folder, labels, load, plan, refused
 
@@ -212,13 +212,13 @@ class TestOverrides:
         assert load("batch_size=1", "batch_size=2").base["batch_size"] == 2
 
     def test_null_and_equals_signs_in_values(self):
-        value = layered({"base": {"batch_size": 4}}, "s.yaml", ["batch_size=null", "data.root=/data/a=b"]).sweep
+        value = apply_layers({"base": {"batch_size": 4}}, "s.yaml", ["batch_size=null", "data.root=/data/a=b"]).sweep
         assert value["base"] == {"batch_size": None, "data": {"root": "/data/a=b"}}
 
     def test_what_is_overridden_is_not_changed_itself(self):
         value = {"base": {"data": {"root": "/a"}}, "grid": {"batch_size": [1]}}
         before = json.dumps(value)
-        layered(value, "s.yaml", ["data.root=/b", "batch_size=3"])
+        apply_layers(value, "s.yaml", ["data.root=/b", "batch_size=3"])
         assert json.dumps(value) == before
 
     @pytest.mark.parametrize(

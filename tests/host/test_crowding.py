@@ -10,7 +10,7 @@ import yaml
 from benchsuite.cli import sweep as runner
 from benchsuite.contract.errors import UserError
 from benchsuite.grid.validity import ranks_on_a_node
-from benchsuite.grid.warnings import crowded
+from benchsuite.grid.warnings import crowding_warnings
 from benchsuite.host.interference import crowding
 from benchsuite.host.machine import Machine
 from benchsuite.launch.link import Link
@@ -72,7 +72,7 @@ class TestCores:
     def test_a_warning_for_each_way(self):
         found = plan(DDP, Machine(2, 0), grid={"world_size": [1, 2, 4], "threads_per_rank": [1, 2]})
         assert len(found.points) == 6 and not found.skipped
-        assert crowded(found) == [
+        assert crowding_warnings(found) == [
             "warning: 2 ranks threads_per_rank 2: 2 ranks x 2 threads > 2 cores; flagged oversubscribed",
             "warning: 4 ranks threads_per_rank 1: 4 ranks x 1 thread > 2 cores; flagged oversubscribed",
             "warning: 4 ranks threads_per_rank 2: 4 ranks x 2 threads > 2 cores; flagged oversubscribed",
@@ -80,12 +80,12 @@ class TestCores:
 
     def test_points_alike_are_told_together(self):
         found = plan(DDP | {"world_size": 4}, Machine(2, 0), grid={"batch_size": [1, 2, 4]})
-        (line,) = crowded(found)
+        (line,) = crowding_warnings(found)
         assert line.startswith("warning: 3 points such as batch_size 1: 4 ranks x 1 thread > 2 cores;")
 
     def test_nodes_have_cores_each(self):
-        assert crowded(plan(DDP | {"world_size": 4}, Machine(2, 0, nodes=2))) == []
-        (line,) = crowded(plan(DDP | {"world_size": 4}, Machine(1, 0, nodes=2)))
+        assert crowding_warnings(plan(DDP | {"world_size": 4}, Machine(2, 0, nodes=2))) == []
+        (line,) = crowding_warnings(plan(DDP | {"world_size": 4}, Machine(1, 0, nodes=2)))
         assert "2 ranks x 1 thread > 1 cores of a node" in line
 
     @pytest.mark.parametrize("device", ["cuda", "emulated:10ms"])

@@ -15,7 +15,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from benchsuite.analysis.record_builder import new_attempt, noted
+from benchsuite.analysis.record_builder import new_attempt, with_caveats
 from benchsuite.host import gpus, interference
 from benchsuite.host.interference import Guard, Look, facts, leftover_processes, throttles, unclean
 from benchsuite.host.processes import Busy, Process, Table, parsed
@@ -105,10 +105,10 @@ def test_scarce_memory_and_heat() -> None:
 
 def test_findings_stand_among_the_records_caveats() -> None:
     record = made_record(caveats=["not_steady"], caveat_details=["not_steady: 7 %"])
-    found = noted(record, [("unclean_devices", "a"), ("left_behind", "b"), ("unclean_devices", "c")])
+    found = with_caveats(record, [("unclean_devices", "a"), ("left_behind", "b"), ("unclean_devices", "c")])
     assert found.caveats == ["not_steady", "unclean_devices", "left_behind"]
     assert found.caveat_details == ["not_steady: 7 %", "unclean_devices: a", "left_behind: b", "unclean_devices: c"]
-    assert noted(record, []) == record
+    assert with_caveats(record, []) == record
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchsuite.cli.data import asked, generate
+from benchsuite.cli.data import dataset_request, generate
 from benchsuite.contract.errors import UserError
 from benchsuite.nightly import measuring
 from benchsuite.nightly.measuring import Nightly, nightly_of
@@ -82,7 +82,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     shutil.copy(ROOT / "asv.conf.json", repo)
     for name in ("files", "webdataset"):
         options = ["shard_samples=8"] if name == "webdataset" else []
-        generate(data / name, asked("bert", "tiny", name, options), 64, 1, "jpeg")
+        generate(data / name, dataset_request("bert", "tiny", name, options), 64, 1, "jpeg")
     for shard in (data / "webdataset").glob("**/*.tar"):
         shard.unlink()
     settings = {"root": str(data), "num_workers": 0, "cache": "warm", "shuffle_buffer": 1}

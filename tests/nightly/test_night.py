@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from benchsuite.cli.data import asked, generate
+from benchsuite.cli.data import dataset_request, generate
 from benchsuite.cli.jobs import nightly_init
 from benchsuite.contract.errors import UserError
 from benchsuite.nightly import init, night, pages
@@ -74,8 +74,14 @@ class Site:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     folder = tmp_path_factory.mktemp("site")
-    generate(folder / "data" / "files", asked("bert", "tiny", "files", []), 64, 1, "jpeg")
-    generate(folder / "data" / "webdataset", asked("bert", "tiny", "webdataset", ["shard_samples=8"]), 64, 1, "jpeg")
+    generate(folder / "data" / "files", dataset_request("bert", "tiny", "files", []), 64, 1, "jpeg")
+    generate(
+        folder / "data" / "webdataset",
+        dataset_request("bert", "tiny", "webdataset", ["shard_samples=8"]),
+        64,
+        1,
+        "jpeg",
+    )
     made = Site(folder / "nights", folder / "data")
     (folder / "site.yaml").write_text(yaml.safe_dump(sweep_of(made.data)))
     done = made.run("nightly", "init", str(made.folder), "--sweep", str(folder / "site.yaml"))

@@ -14,7 +14,7 @@ from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
 from benchsuite.host.machine import Machine
-from benchsuite.runner.auto_batch import fitted, largest
+from benchsuite.runner.auto_batch import fit_batch_size, largest
 from tests.helpers.made import made_block, made_result, made_spec
 
 
@@ -62,7 +62,7 @@ def auto_point() -> Point:
 
 def test_a_point_gets_its_batch_and_keeps_its_id() -> None:
     point, device = auto_point(), Device(21)
-    found = fitted(point, device)  # type: ignore[arg-type]
+    found = fit_batch_size(point, device)  # type: ignore[arg-type]
     assert found.spec.batch_size in (19, 20), "a twentieth is left of the largest"
     assert found.point_id == point.point_id
     assert all(spec.data == point.spec.data and spec.measure.steps == 2 for spec in device.tried)
@@ -70,14 +70,14 @@ def test_a_point_gets_its_batch_and_keeps_its_id() -> None:
 
 def test_another_failure_is_not_taken_for_memory() -> None:
     with pytest.raises(UserError, match=r"trying 4 failed: .*no such kernel"):
-        fitted(auto_point(), Device(2, "RuntimeError: no such kernel"))  # type: ignore[arg-type]
+        fit_batch_size(auto_point(), Device(2, "RuntimeError: no such kernel"))  # type: ignore[arg-type]
 
 
 def test_a_device_too_small_says_so() -> None:
-    with pytest.raises(UserError, match="not even 1 samples a rank fit"):
-        fitted(auto_point(), Device(0))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="not even 1 samples per rank fit"):
+        fit_batch_size(auto_point(), Device(0))  # type: ignore[arg-type]
 
 
 def test_a_given_batch_is_left_alone() -> None:
     point = resolve(made_spec(), Machine(2, 0), 1, {})
-    assert fitted(point, Device(0)) is point  # type: ignore[arg-type]
+    assert fit_batch_size(point, Device(0)) is point  # type: ignore[arg-type]

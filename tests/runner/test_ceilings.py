@@ -18,7 +18,7 @@ from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep
 from benchsuite.runner.ceilings import without_model
 from benchsuite.runner.claims import Claims
-from benchsuite.runner.single_trial import in_processes
+from benchsuite.runner.single_trial import run_in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.trial import page_cache
@@ -62,11 +62,13 @@ class Closed:
 class Silent:
     """Watches a sweep and says nothing."""
 
-    def started(self, attempt: Attempt, number: int, total: int, own_s: float | None, rest_s: float | None) -> None: ...
+    def started(
+        self, attempt: Attempt, number: int, total: int, trial_s: float | None, remaining_s: float | None
+    ) -> None: ...
 
     def progress(self, progress: Progress) -> None: ...
 
-    def finished(self, record: TrialRecord, rest_s: float | None) -> None: ...
+    def finished(self, record: TrialRecord, remaining_s: float | None) -> None: ...
 
     def say(self, text: str) -> None: ...
 
@@ -141,7 +143,7 @@ def test_two_ranks_read_plainly_at_once(data: Path) -> None:
         pytest.skip("what stays in memory is no storage")
     point = alone(data, parallelism="ddp", world_size=2, batch_size=2)
     assert point is not None
-    record, samples = in_processes(point)
+    record, samples = run_in_processes(point)
     assert record.status == "ok" and samples is not None, record.reason
     plain = [rank["storage_ceiling"] for rank in samples["ranks"]]
     assert plain[0]["threads"] == 2 and plain[1] is None
@@ -153,7 +155,7 @@ def test_measured_once_a_session_and_named_by_the_trials(data: Path, tmp_path: P
     plan = expand(parse_sweep(value), this_machine())
     store = ResultsStore(tmp_path / "store")
     with load_launcher("auto") as launcher:
-        todo = sweep.status(plan, store, "default").todo
+        todo = sweep.session_status(plan, store, "default").todo
         claims = Claims.of(store.path, "default")
         records = sweep.run(plan, todo, store, launcher, "default", Silent(), claims).records
     probes = [record for record in store.latest() if record.kind == "probe"]
@@ -163,7 +165,7 @@ def test_measured_once_a_session_and_named_by_the_trials(data: Path, tmp_path: P
         assert record.status == "ok" and record.kind == "trial"
         assert record.figures.loader_only_samples_per_s == probes[0].figures.samples_per_s > 0
     assert len(store.frame()) == 2, "probes are no trials"
-    assert not sweep.status(plan, store, "default").todo
+    assert not sweep.session_status(plan, store, "default").todo
     ceiling = records[0].figures.storage_ceiling_bytes_per_s
     if file_system(data) in ("tmpfs", "ramfs"):
         assert ceiling is None, "what stays in memory is no storage"

@@ -13,7 +13,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchsuite.runner.claims import Claims, Held, Holder, Holding, Turns, read_claim, running, this_process
+from benchsuite.runner.claims import (
+    Claims,
+    HeldElsewhere,
+    Holder,
+    Holding,
+    Turns,
+    read_claim,
+    running_claims,
+    this_process,
+)
 
 ELSEWHERE = Holder("n0417", 4711, "991", "another boot")
 LEASE_S = 0.4
@@ -58,8 +67,8 @@ def taken(found: object) -> Holding:
     return found
 
 
-def held(found: object) -> Held:
-    assert isinstance(found, Held)
+def held(found: object) -> HeldElsewhere:
+    assert isinstance(found, HeldElsewhere)
     return found
 
 
@@ -74,53 +83,53 @@ def test_one_of_two_has_a_trial_and_the_other_is_told_who(tmp_path: Path) -> Non
     with taken(mine.take("t")):
         claim = held(other.take("t")).claim
         assert claim is not None and str(claim.holder) == "n0417, process 4711, job 991"
-        assert [*running(tmp_path / "claims" / "s")] == ["t"]
+        assert [*running_claims(tmp_path / "claims" / "s")] == ["t"]
         taken(other.take("u"))
 
 
 def test_a_finished_trial_is_free_to_nobody_whose_plan_is_older(tmp_path: Path) -> None:
     mine, other = claims(tmp_path), claims(tmp_path)
     with taken(mine.take("t")) as holding:
-        holding.done()
+        holding.finish()
     assert other.take("t") is None
-    assert running(tmp_path / "claims" / "s") == {}
+    assert running_claims(tmp_path / "claims" / "s") == {}
 
 
 def test_a_plan_made_later_may_run_it_again(tmp_path: Path) -> None:
     with taken(claims(tmp_path).take("t")) as holding:
-        holding.done()
+        holding.finish()
     later = claims(tmp_path)
-    assert later.over({"t": "", "u": ""}) == set()
+    assert later.find_unseen({"t": "", "u": ""}) == set()
     with taken(later.take("t")) as again:
-        again.done()
+        again.finish()
     assert later.take("u") is not None
     later = claims(tmp_path)
-    assert later.over({"t": ""}) == set()
+    assert later.find_unseen({"t": ""}) == set()
     taken(later.take("t"))
 
 
 def test_a_trial_whose_record_is_seen_late_is_not_measured_again(tmp_path: Path, clock: Clock) -> None:
     """What was finished may be seen in the claims, and not yet in the store, as on network file systems."""
     with taken(claims(tmp_path).take("t")) as holding:
-        holding.done("2031-05-06T07:00:00+00:00")
+        holding.finish("2031-05-06T07:00:00+00:00")
     later = claims(tmp_path)
-    assert later.over({"t": "2031-05-06T06:00:00+00:00"}) == {"t"}, "the store is to be read again"
+    assert later.find_unseen({"t": "2031-05-06T06:00:00+00:00"}) == {"t"}, "the store is to be read again"
     assert not held(later.take("t")).alive, "its holder is waited for"
     clock.passes(1.2 * LEASE_S)
     assert taken(later.take("t")).taken_over, "the store tells by now whether the record is there or was removed"
-    assert claims(tmp_path).over({"t": "2031-05-06T07:00:00+00:00"}) == set()
+    assert claims(tmp_path).find_unseen({"t": "2031-05-06T07:00:00+00:00"}) == set()
     seen = claims(tmp_path / "other")
     with taken(seen.take("t")) as holding:
-        holding.done("2031-05-06T07:00:00+00:00")
+        holding.finish("2031-05-06T07:00:00+00:00")
     again = claims(tmp_path / "other")
-    assert again.over({"t": "2031-05-06T07:00:00+00:00"}) == set()
+    assert again.find_unseen({"t": "2031-05-06T07:00:00+00:00"}) == set()
     assert not taken(again.take("t")).taken_over, "it is asked for again, with its record in sight"
 
 
 def test_what_a_holder_has_written_is_told_to_the_next(tmp_path: Path) -> None:
     """The clock of who was interrupted may be hours ahead, and its record may be seen late."""
     with taken(claims(tmp_path).take("t")) as holding:
-        holding.wrote("2031-05-06T07:00:00+00:00")
+        holding.note_record("2031-05-06T07:00:00+00:00")
     with taken(claims(tmp_path).take("t")) as next_one:
         assert next_one.finished_at == "2031-05-06T07:00:00+00:00"
     assert taken(claims(tmp_path).take("t")).finished_at == "2031-05-06T07:00:00+00:00", "told on by who wrote none"
@@ -129,7 +138,7 @@ def test_what_a_holder_has_written_is_told_to_the_next(tmp_path: Path) -> None:
 @pytest.mark.parametrize("moment", ["soon", "2031-05-06T07:00:00"])
 def test_a_claim_that_tells_no_moment_is_none(tmp_path: Path, moment: str) -> None:
     with taken(claims(tmp_path).take("t")) as holding:
-        holding.wrote(moment)
+        holding.note_record(moment)
     assert read_claim(tmp_path / "claims" / "s" / "t.0") is None
 
 
@@ -141,7 +150,7 @@ def test_one_that_was_silent_makes_sure_of_its_trial_before_others_take_it(tmp_p
     assert not silent.is_lost()
     clock.passes(0.4 * LEASE_S)
     assert held(other.take("t")).generation == 1
-    silent.done()
+    silent.finish()
     assert other.take("t") is None
 
 
@@ -157,7 +166,7 @@ def test_what_a_killed_holder_had_begun_to_write_is_ended(tmp_path: Path) -> Non
         (folder / f".{trial}.0.{value['token']}").write_text(done[:cut])
     alive = taken(claims(tmp_path).take("v"))
     (folder / f".v.0.{alive._claim.token}").touch()
-    assert claims(tmp_path).over({"t": "", "u": "", "v": ""}) == {"t"}
+    assert claims(tmp_path).find_unseen({"t": "", "u": "", "v": ""}) == {"t"}
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [f".v.0.{alive._claim.token}"]
     assert read_claim(folder / "u.0").state == "running"  # type: ignore[union-attr]
 
@@ -203,7 +212,7 @@ def test_one_that_gives_no_sign_is_relieved_and_finds_out(tmp_path: Path, clock:
         assert mine.taken_over and silent.is_lost() and not mine.is_lost()
         third = claims(tmp_path, lease_s=1e6)
         assert held(third.take("t")).generation == 1
-        mine.done()
+        mine.finish()
     with silent:  # it wakes up, and what it writes changes nothing
         pass
     assert claims(tmp_path).take("t") is None
@@ -242,7 +251,7 @@ def test_a_process_of_this_machine_that_has_ended_need_not_be_waited_for(tmp_pat
     taken(claims(tmp_path, replace(mine, process=ended())).take("u"))
     taken(claims(tmp_path, mine).take("v"))
     other = claims(tmp_path, lease_s=1e6)
-    assert [type(other.take(name)) for name in "tuv"] == [Holding, Holding, Held]
+    assert [type(other.take(name)) for name in "tuv"] == [Holding, Holding, HeldElsewhere]
 
 
 @pytest.mark.parametrize(
@@ -263,8 +272,8 @@ def test_a_damaged_claim_is_no_claim_of_anyone(tmp_path: Path, text: str) -> Non
     mine = claims(tmp_path)
     mine.folder.mkdir(parents=True)
     (mine.folder / "t.0").write_text(text)
-    assert read_claim(mine.folder / "t.0") is None and running(mine.folder) == {}
-    assert mine.over({"t": ""}) == set()
+    assert read_claim(mine.folder / "t.0") is None and running_claims(mine.folder) == {}
+    assert mine.find_unseen({"t": ""}) == set()
     assert held(mine.take("t")).claim is None
 
 
@@ -284,7 +293,7 @@ def test_looking_at_a_trial_takes_nothing(tmp_path: Path) -> None:
     assert mine.look("t") == "free" and not (tmp_path / "claims").exists()
     with taken(other.take("t")) as holding:
         assert held(mine.look("t")).generation == 0
-        holding.done()
+        holding.finish()
     assert mine.look("t") is None
     taken(other.take("u")).release()
     assert mine.look("u") == "free" and read_claim(tmp_path / "claims" / "s" / "u.1") is None
@@ -293,7 +302,7 @@ def test_looking_at_a_trial_takes_nothing(tmp_path: Path) -> None:
 def test_all_that_is_still_held_is_left_and_what_has_ended_is_forgotten(tmp_path: Path) -> None:
     mine = claims(tmp_path, this_process())
     done, left, *open_ones = (taken(mine.take(name)) for name in "abcde")
-    done.done()
+    done.finish()
     left.release()
     assert mine._open == {*open_ones}
     mine.release()
@@ -321,7 +330,7 @@ def test_turns_that_are_not_allowed_are_not_claimed(tmp_path: Path) -> None:
     for number, item, holding in turns:
         with holding:
             ran.append((number, item))
-            holding.done()
+            holding.finish()
     assert (ran, turns.late, turns.held) == ([(0, "a"), (2, "c")], ["b", "d"], [])
     assert sorted(path.name for path in (tmp_path / "claims" / "s").iterdir()) == ["a.0", "c.0"]
 
@@ -331,4 +340,4 @@ def test_one_that_was_silent_keeps_its_trial_where_the_claims_were_removed(tmp_p
     clock.passes(LEASE_S)
     shutil.rmtree(tmp_path / "claims")
     assert not silent.is_lost()
-    assert [*running(tmp_path / "claims" / "s")] == ["t"]
+    assert [*running_claims(tmp_path / "claims" / "s")] == ["t"]

@@ -45,15 +45,15 @@ def test_what_is_no_moment(text: str) -> None:
 
 
 def test_a_moment_that_is_over() -> None:
-    with pytest.raises(UserError, match="is over; it is 2026-03-01T22:00 now"):
+    with pytest.raises(UserError, match="is past: it is 2026-03-01T22:00 now"):
         parse_until("2026-02-28T06:00", NOW)
 
 
 def test_what_would_not_end_in_time_is_not_started() -> None:
     clock = Deadline(time.time() + 100)
-    assert clock.allows("a") and clock.known.estimate_s("a") is None, "nothing is known of it"
-    clock.known.learn("b", 1000.0)
-    clock.known.learn("c", 5.0)
+    assert clock.allows("a") and clock.durations.estimate_s("a") is None, "nothing is known of it"
+    clock.durations.learn("b", 1000.0)
+    clock.durations.learn("c", 5.0)
     assert (clock.allows("b"), clock.allows("c")) == (False, True)
     assert Deadline().allows("b")
 
@@ -62,32 +62,32 @@ def test_a_point_that_has_not_run_comes_before_repeats(tmp_path: Path) -> None:
     """The first point takes long: the usual time leaves no room for the third, though a repeat of the second fits."""
     clock, plan = Deadline(time.time() + 40), made_plan(1, grid={"batch_size": [1, 2, 3]})
     first, second, third = (point.point_id for point in plan.points)
-    clock.known.learn(first, 60.0)
-    clock.known.learn(second, 25.0)
-    assert clock.known.estimate_s(third) == 42.5
+    clock.durations.learn(first, 60.0)
+    clock.durations.learn(second, 25.0)
+    assert clock.durations.estimate_s(third) == 42.5
     assert [clock.allows(name) for name in (first, second, third)] == [False, True, True]
 
 
 def test_what_is_said_where_nothing_fits() -> None:
     clock = Deadline(time.time() + 20.4)
-    clock.known.learn("a", 300.0)
-    clock.known.learn("b", 45.2)
-    assert clock.none_fits(["a", "b"]) == "no trial can end in time: the shortest takes about 45 s, 20 s are left"
-    assert Deadline(1.0).none_fits(["a"]) == "no trial can end in time: 0 s are left"
+    clock.durations.learn("a", 300.0)
+    clock.durations.learn("b", 45.2)
+    assert clock.explain_no_fit(["a", "b"]) == "no trial can end in time: the shortest takes about 45 s, 20 s are left"
+    assert Deadline(1.0).explain_no_fit(["a"]) == "no trial can end in time: 0 s are left"
 
 
-def swept(store: ResultsStore, clock: Deadline, launcher: Rehearsal) -> sweeping.Ran:
+def swept(store: ResultsStore, clock: Deadline, launcher: Rehearsal) -> sweeping.SweepResult:
     plan, claims = made_plan(1, grid={"batch_size": [1, 2, 3]}), Claims.of(store.path, "default")
-    todo = sweeping.unclaimed(plan, store, "default", frozenset(), claims).todo
+    todo = sweeping.shared_status(plan, store, "default", frozenset(), claims).todo
     return sweeping.run(plan, todo, store, launcher, "default", Silence(), claims, clock)
 
 
 def test_a_trial_that_is_not_started_is_not_claimed(tmp_path: Path) -> None:
     store, clock, launcher = ResultsStore(tmp_path), Deadline(time.time() + 50), Rehearsal()
-    clock.known.learn("another", 60.2)
+    clock.durations.learn("another", 60.2)
     ran = swept(store, clock, launcher)
     assert (ran.records, ran.out_of_time, launcher.launched) == ([], 3, [])
-    assert ran.none_fits is not None and "the shortest takes about 60 s" in ran.none_fits
+    assert ran.no_time_reason is not None and "the shortest takes about 60 s" in ran.no_time_reason
     assert not list((tmp_path / "claims").rglob("*.*"))
 
 
@@ -96,12 +96,12 @@ def test_what_another_sweep_is_at_or_has_done_is_not_out_of_time(tmp_path: Path)
     plan, other = made_plan(1, grid={"batch_size": [1, 2, 3]}), Claims.of(tmp_path, "default")
     first, second, _ = (point.point_id for point in plan.points)
     claims = Claims.of(tmp_path, "default", lease_s=0.4)
-    todo = sweeping.unclaimed(plan, store, "default", frozenset(), claims).todo
-    clock.known.learn("another", 60.0)
+    todo = sweeping.shared_status(plan, store, "default", frozenset(), claims).todo
+    clock.durations.learn("another", 60.0)
     other.lease_s = 0.4
     done, at_it = (other.take(sweeping.trial_id(name, "default", 0)) for name in (first, second))
     assert isinstance(done, Holding) and isinstance(at_it, Holding)
-    done.done()
+    done.finish()
     with at_it:
         ran = sweeping.run(plan, todo, store, Rehearsal(), "default", Silence(), claims, clock)
     assert (len(ran.held), ran.out_of_time) == (1, 1)
@@ -116,13 +116,13 @@ def test_the_time_of_a_trial_is_that_of_all_that_is_measured_with_it(
         time.sleep(0.3)
         return {}
 
-    monkeypatch.setattr(sweeping, "_ceilings", with_ceilings)
+    monkeypatch.setattr(sweeping, "_find_ceilings", with_ceilings)
     clock = Deadline(time.time() + 1000)
     ran = swept(ResultsStore(tmp_path), clock, Rehearsal())
     for record in ran.records:
-        taken_s = clock.known.estimate_s(record.point_id)
+        taken_s = clock.durations.estimate_s(record.point_id)
         assert taken_s is not None and record.wall_s is not None and taken_s >= 0.3
-    assert ran.none_fits is None and ran.out_of_time == 0
+    assert ran.no_time_reason is None and ran.out_of_time == 0
 
 
 @pytest.mark.parametrize(("left", "taken_s", "code"), [("+60s", 3600.0, 4), ("+2h", 3600.0, 0)])
@@ -153,7 +153,7 @@ def test_the_earlier_of_what_is_asked_for_and_the_allocations_end() -> None:
     known = Durations()
     known.learn("b", 300.0)
     allocation = deadline_of(None, known, {"SLURM_JOB_END_TIME": str(end)})
-    assert allocation.ends_s == end - RESERVE_S and allocation.known is known
+    assert allocation.ends_s == end - RESERVE_S and allocation.durations is known
     asked = deadline_of("+60s", known, {"SLURM_JOB_END_TIME": str(end)})
     assert asked.ends_s == pytest.approx(time.time() + 60, abs=5) and not asked.allows("b")
     assert deadline_of(None, known, {}).ends_s is None

@@ -3,7 +3,7 @@
 import pytest
 
 from benchsuite.results.store.outcomes import Ended, alike_of
-from benchsuite.runner.durations import Durations, cost, durations_of, in_words
+from benchsuite.runner.durations import Durations, cost, describe_cost, durations_of
 from tests.runner.test_sweep import made_plan
 
 
@@ -57,22 +57,25 @@ def test_what_a_sweep_costs() -> None:
     known = learned(**{first.point_id: 1800.0, second.point_id: 5400.0})
     found = cost([first, second, second], known)
     assert found is not None and (found.time_s, found.device_s) == (12600.0, 12600.0)
-    assert in_words([first, second, second], known) == "about 3.5 h, 3.5 device-hours"
-    some = in_words([first, first], learned(b=60.0))
+    assert describe_cost([first, second, second], known) == "about 3.5 h, 3.5 device-hours"
+    some = describe_cost([first, first], learned(b=60.0))
     assert some.startswith("about 2 min, ")
     assert some.endswith("(1 point has no trial yet: it is taken to last as long as others of this sweep)")
-    assert in_words([first] * 246, known).endswith("120 device-hours")
-    assert in_words([first, second, second], known, sweeps=3) == "about 70 min, 3.5 device-hours"
+    assert describe_cost([first] * 246, known).endswith("120 device-hours")
+    assert describe_cost([first, second, second], known, sweeps=3) == "about 70 min, 3.5 device-hours"
 
 
 @pytest.mark.parametrize(("sweeps", "said"), [(1, "30 min at most"), (2, "15 min at most for each of 2 sweeps")])
 def test_before_the_first_trials_only_their_limit_is_known(sweeps: int, said: str) -> None:
     point = made_plan().points[0]
-    told = in_words([point, point], Durations(), sweeps)
+    told = describe_cost([point, point], Durations(), sweeps)
     assert told == f"not known before the first trials; measure.timeout_s allows {said} (0.5 device-hours in all)"
 
 
 def test_before_the_first_trials_the_end_is_told_where_it_comes_first() -> None:
     points = [*made_plan().points]
-    assert "30 min at most" in in_words(points, Durations())
-    assert in_words(points, Durations(), left_s=60) == "not known before the first trials; 60 s are left until the end"
+    assert "30 min at most" in describe_cost(points, Durations())
+    assert (
+        describe_cost(points, Durations(), left_s=60)
+        == "not known before the first trials; 60 s are left until the end"
+    )

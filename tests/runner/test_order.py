@@ -16,7 +16,7 @@ BATCHES = [1, 2, 3, 4, 5, 6]
 
 def order(seed: int | None, repeats: int = 3) -> list[tuple[int, int | str | None]]:
     plan = made_plan(repeats, grid={"batch_size": BATCHES})
-    return [(item.repeat, item.point.spec.batch_size) for item in sweeping.rounds(plan, seed)]
+    return [(item.repeat, item.point.spec.batch_size) for item in sweeping.interleave_repeats(plan, seed)]
 
 
 def test_a_round_is_over_before_the_next_begins() -> None:
@@ -35,13 +35,13 @@ def test_a_seed_shuffles_each_round_its_own_way_and_always_the_same() -> None:
 
 def test_points_with_fewer_repeats_leave_the_rounds() -> None:
     plan = made_plan(include=[{"batch_size": 3, "measure.repeats": 1}])
-    found = [(item.repeat, item.point.spec.batch_size) for item in sweeping.rounds(plan)]
+    found = [(item.repeat, item.point.spec.batch_size) for item in sweeping.interleave_repeats(plan)]
     assert found == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
 
 
 def run(plan: sweeping.Plan, store: ResultsStore, launcher: Rehearsal, seed: int | None) -> None:
     claims = Claims.of(store.path, "default")
-    todo = sweeping.unclaimed(plan, store, "default", frozenset(), claims, seed).todo
+    todo = sweeping.shared_status(plan, store, "default", frozenset(), claims, seed).todo
     sweeping.run(plan, todo, store, launcher, "default", Silence(), claims)
 
 

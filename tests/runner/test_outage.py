@@ -46,7 +46,7 @@ def test_waits_after_three(dataset: Path, error: str):
     dataset.rename(dataset.with_name("away"))
     for number in range(3):
         assert said == [], f"{number} failures"
-        outages.after(failed(f"[Errno 1] {error}: 'x'"), dataset, say)
+        outages.wait_after(failed(f"[Errno 1] {error}: 'x'"), dataset, say)
     told = "the dataset is gone" if error == GONE_DATASET else error
     assert said == [
         f"3 trials in a row failed ({told}): waiting for {dataset}, at most 60 s",
@@ -69,25 +69,25 @@ def test_other_failures_go_on_at_once(dataset: Path, records: list[TrialRecord])
     outages = Outages()
     dataset.rename(dataset.with_name("away"))
     for record in records:
-        outages.after(record, dataset, pytest.fail)
+        outages.wait_after(record, dataset, pytest.fail)
 
 
 def test_a_dataset_that_answers(dataset: Path):
     """Such as where the error is of another file system, or the outage is over by now."""
     outages = Outages()
     for _ in range(4):
-        outages.after(failed(ERRORS[0]), dataset, pytest.fail)
-        outages.after(failed(ERRORS[0]), None, pytest.fail)
+        outages.wait_after(failed(ERRORS[0]), dataset, pytest.fail)
+        outages.wait_after(failed(ERRORS[0]), None, pytest.fail)
 
 
 def test_what_does_not_come_back(dataset: Path, monkeypatch: pytest.MonkeyPatch):
     """It is waited for once in three trials."""
-    monkeypatch.setattr(outage, "MOST_S", 0.0)
+    monkeypatch.setattr(outage, "MAX_WAIT_S", 0.0)
     said: list[str] = []
     outages = Outages()
     shutil.rmtree(dataset)
     for _ in range(8):
-        outages.after(failed(GONE_DATASET), dataset, said.append)
+        outages.wait_after(failed(GONE_DATASET), dataset, said.append)
     assert [text.partition(": ")[2] for text in said] == [
         f"waiting for {dataset}, at most 0 s",
         "the sweep goes on",

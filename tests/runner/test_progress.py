@@ -4,7 +4,7 @@ import pytest
 
 from benchsuite.analysis.record_builder import new_attempt
 from benchsuite.runner import progress
-from benchsuite.runner.progress import SweepDisplay, clock, finished_line
+from benchsuite.runner.progress import SweepDisplay, finished_line, format_clock
 from tests.results.made import made_record
 from tests.runner.test_sweep import made_plan
 
@@ -13,7 +13,7 @@ from tests.runner.test_sweep import made_plan
     ("seconds", "text"), [(0, "0:00"), (5.4, "0:05"), (65, "1:05"), (3599.6, "1:00:00"), (7205, "2:00:05")]
 )
 def test_clock(seconds: float, text: str):
-    assert clock(seconds) == text
+    assert format_clock(seconds) == text
 
 
 def test_an_ok_trial():

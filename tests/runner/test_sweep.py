@@ -55,12 +55,14 @@ class Silence:
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def started(self, attempt: Attempt, number: int, total: int, own_s: float | None, rest_s: float | None) -> None:
+    def started(
+        self, attempt: Attempt, number: int, total: int, trial_s: float | None, remaining_s: float | None
+    ) -> None:
         self.seen.append(f"started {number}/{total}")
 
     def progress(self, progress: Progress) -> None: ...
 
-    def finished(self, record: TrialRecord, rest_s: float | None) -> None:
+    def finished(self, record: TrialRecord, remaining_s: float | None) -> None:
         self.seen.append(f"finished {record.status}")
 
     def say(self, text: str) -> None:
@@ -81,7 +83,7 @@ def made_plan(repeats: int = 2, **sweep: Any) -> Plan:
 
 def run(plan: Plan, store: ResultsStore, launcher: Rehearsal, session: str = "default", retry: str = "") -> list[str]:
     claims = Claims.of(store.path, session)
-    todo = sweeping.unclaimed(plan, store, session, frozenset(retry.split(",")), claims).todo
+    todo = sweeping.shared_status(plan, store, session, frozenset(retry.split(",")), claims).todo
     ran = sweeping.run(plan, todo, store, launcher, session, Silence(), claims)
     return [record.trial_id for record in ran.records]
 
@@ -146,7 +148,7 @@ def test_what_is_done_is_not_run_again(store: ResultsStore):
     assert run(plan, store, again) == []
     assert again.launched == []
     assert len(first) == len(set(first)) == 4
-    status = sweeping.status(plan, store, "default")
+    status = sweeping.session_status(plan, store, "default")
     assert (status.todo, status.finished, status.num_failed) == ([], {"ok": 4}, 0)
 
 
@@ -164,7 +166,7 @@ def test_another_session_measures_anew(store: ResultsStore):
 def test_failures_are_run_again_only_when_asked(store: ResultsStore):
     plan = made_plan()
     run(plan, store, Rehearsal(lambda number: RankSamples(0, "failed", reason="broke") if number == 1 else None))
-    assert sweeping.status(plan, store, "default").num_failed == 1
+    assert sweeping.session_status(plan, store, "default").num_failed == 1
     assert run(plan, store, Rehearsal()) == []
     assert run(plan, store, Rehearsal(), retry="oom") == []
     assert len(run(plan, store, Rehearsal(), retry="failed")) == 1
@@ -201,7 +203,7 @@ def test_an_interrupt_loses_the_trial_in_flight_only(store: ResultsStore, stop: 
 def test_what_is_measured_after_an_interrupt_elsewhere_counts(store: ResultsStore, monkeypatch: pytest.MonkeyPatch):
     """The interrupted sweep's clock is years ahead: by the clocks alone its record would be the last one."""
     plan = made_plan()
-    todo = sweeping.status(plan, store, "default").todo
+    todo = sweeping.session_status(plan, store, "default").todo
     with monkeypatch.context() as ahead, pytest.raises(KeyboardInterrupt):
         ahead.setattr("benchsuite.analysis.record_builder.now", lambda: "2099-01-01T00:00:00.000000+00:00")
         run(plan, store, Rehearsal(lambda number: KeyboardInterrupt()))
@@ -213,7 +215,7 @@ def test_what_is_measured_after_an_interrupt_elsewhere_counts(store: ResultsStor
 def test_the_watcher_is_told(store: ResultsStore):
     watcher = Silence()
     plan = made_plan(repeats=1)
-    todo = sweeping.status(plan, store, "s").todo
+    todo = sweeping.session_status(plan, store, "s").todo
     sweeping.run(plan, todo, store, Rehearsal(), "s", watcher, Claims.of(store.path, "s"))
     assert watcher.seen == ["started 0/2", "finished ok", "started 1/2", "finished ok"]
 
@@ -240,10 +242,10 @@ def test_skipped_points_run_once_they_can(store: ResultsStore):
 
 
 def test_nothing_runs_names_every_reason_once():
-    error = sweeping.nothing_runs(made_plan(grid={"world_size": [2], "batch_size": [1, 1]}))
+    error = sweeping.nothing_runs_error(made_plan(grid={"world_size": [2], "batch_size": [1, 1]}))
     assert isinstance(error, UserError)
     assert str(error).count("parallelism none has 1 rank, world_size is 2") == 1
-    error = sweeping.nothing_runs(made_plan(grid={"world_size": [2], "batch_size": [1, 2, 3]}))
+    error = sweeping.nothing_runs_error(made_plan(grid={"world_size": [2], "batch_size": [1, 2, 3]}))
     assert str(error).count("parallelism none has 1 rank, world_size is 2") == 1
     assert all(f"batch_size {size}" in str(error) for size in (1, 2, 3))
 

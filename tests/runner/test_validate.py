@@ -16,7 +16,7 @@ from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.grid.expand import plan_trial
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import launched
+from benchsuite.runner.single_trial import run_with_launcher
 from benchsuite.workloads.parallel.dry import dry_account
 
 Said = tuple[int, str, str]
@@ -27,7 +27,7 @@ Run = Callable[[dict[str, Any]], TrialRecord]
 def run() -> Iterator[Run]:
     """Runs trials in processes that are forked from one: most of what starting them takes is importing torch."""
     with load_launcher("auto") as launcher:
-        yield lambda values: launched(plan_trial(parse_trial(values)), launcher)[0]
+        yield lambda values: run_with_launcher(plan_trial(parse_trial(values)), launcher)[0]
 
 
 @pytest.fixture

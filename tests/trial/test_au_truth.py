@@ -11,7 +11,7 @@ import pytest
 
 from bench import au, real
 from bench.au import Case
-from benchsuite.runner.single_trial import in_this_process
+from benchsuite.runner.single_trial import run_in_this_process
 
 
 def test_the_truth_of_a_real_device_is_arithmetic() -> None:
@@ -39,7 +39,7 @@ def test_a_trial_in_this_process_has_parts_that_add_up(tmp_path: Path) -> None:
     """`benchsuite.run` takes emulated devices, too."""
     case = Case(0.0035, 2, 0.5, workers=2, steps=8)
     with au.registered():
-        record = in_this_process(au.point_of(case, tmp_path))[0]
+        record = run_in_this_process(au.point_of(case, tmp_path))[0]
     assert (record.status, record.reason) == ("ok", None)
     found = record.figures
     parts = [found.load_s, found.communication_s, found.forward_s]

@@ -10,11 +10,11 @@ import pytest
 
 from benchsuite.contract.trial_spec import parse_sweep
 from benchsuite.grid.expand import expand, plan_trial
-from benchsuite.grid.warnings import fitting_in_memory
+from benchsuite.grid.warnings import memory_warning
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import launched
+from benchsuite.runner.single_trial import run_with_launcher
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.storage.observe.counters import mount_io
 from benchsuite.storage.observe.page_cache import evict
@@ -66,7 +66,7 @@ def trial(launcher: Launcher, data: Path, ranks: int = 1, **settings: Any) -> Tr
         "data": {"root": str(data), "loader": "threads", "num_workers": 1, "prefetch_factor": 1, **settings},
         "measure": {"steps": 16, "warmup_steps": 1, "ceilings": False, "timeout_s": 120},
     }
-    record, _ = launched(plan_trial(spec), launcher)
+    record, _ = run_with_launcher(plan_trial(spec), launcher)
     assert record.status == "ok", record.reason
     return record
 
@@ -156,6 +156,6 @@ def test_a_dataset_smaller_than_memory_is_warned_of(data: Path) -> None:
         "grid": {"data.format": ["files", "hdf5"]},
     }
     plan = expand(parse_sweep(sweep), this_machine())
-    warning = fitting_in_memory(plan.points, plan.machine, 10_000_000_000)
+    warning = memory_warning(plan.points, plan.machine, 10_000_000_000)
     assert warning is not None and "2 datasets" in warning and "50 GB would not" in warning
-    assert fitting_in_memory(plan.points, plan.machine, 1000) is None
+    assert memory_warning(plan.points, plan.machine, 1000) is None

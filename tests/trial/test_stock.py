@@ -13,7 +13,7 @@ from benchsuite.grid.expand import expand, load_sweep, plan_trial
 from benchsuite.host.machine import Machine
 from benchsuite.launch.launcher import load_launcher
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import in_processes, launched
+from benchsuite.runner.single_trial import run_in_processes, run_with_launcher
 from benchsuite.storage import FORMATS, format_of, stock_reader
 from benchsuite.storage.dataset.manifest import file_digest
 from tests.storage.samples import IMAGE_FORMATS
@@ -40,7 +40,7 @@ TRIED = ("files", "hdf5", "webdataset")
 def run() -> Iterator[Run]:
     """Runs trials in processes that are forked from one: most of what starting them takes is importing torch."""
     with load_launcher("auto") as launcher:
-        yield lambda values: launched(plan_trial(values), launcher)[0]
+        yield lambda values: run_with_launcher(plan_trial(values), launcher)[0]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_an_epoch_on_an_emulated_device_is_taken_to_its_end(dataset_root: Path) 
     """Every sample's batch is stepped on once, the first excepted, which is the one in memory."""
     asked = {**spec(dataset_root, format="files", reader="stock", cache="cold"), "device": "emulated:2ms"}
     point = plan_trial({**asked, "measure": {"epochs": 1, "warmup_steps": 1, "timeout_s": 120, "ceilings": False}})
-    record, raw = in_processes(point)
+    record, raw = run_in_processes(point)
     assert record.status == "ok" and raw is not None, record.reason
     blocks = raw["ranks"][0]["blocks"]
     assert [block["kind"] for block in blocks] == ["loader", "loader", "rest"]

@@ -108,7 +108,7 @@ def uncounted(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(spec: object, workload: object) -> object:
         raise NotImplementedError("not asked for")
 
-    monkeypatch.setattr(validate, "_fullest", none)
+    monkeypatch.setattr(validate, "_count_fullest_rank", none)
     monkeypatch.setattr(validate, "num_parameters", lambda spec: 0)
 
 
