@@ -140,7 +140,8 @@ def reader_problem(data: "DataSpec", manifest: "Manifest | None") -> str | None:
     if data.reader is None:
         return None
     if data.loader != "torch":
-        return f"reader {data.reader} is PyTorch's DataLoader, not loader {data.loader}; set data.reader: tuned"
+        instead = "set data.loader: torch, or data.reader: tuned"
+        return f"reader {data.reader} goes with loader torch, not with {data.loader}; {instead}"
     if data.reader in LIBRARIES:
         return _library_problem(data)
     if data.reader != "stock":
@@ -196,7 +197,7 @@ def _bucket_problem(data: "DataSpec", own: "StockReader") -> str | None:
     """Why a format's own library cannot read it from a bucket, or None."""
     if own.bucket is None:
         return (
-            f"reader stock of format {data.format} reads files; of a bucket {OURS}, or set data.staging: copy or lazy"
+            f"reader stock of format {data.format} reads files, no buckets; {OURS}, or set data.staging: copy or lazy"
         )
     client = own.bucket
     if client.always_verifies and not settings(object_path(str(data.root)).bucket).verify_tls:
@@ -210,7 +211,7 @@ def _bucket_problem(data: "DataSpec", own: "StockReader") -> str | None:
 def _library_problem(data: "DataSpec") -> str | None:
     name = str(data.reader)
     if _in_bucket(data):
-        return f"reader {name} reads files; of a bucket {OURS}, or set data.staging: copy or lazy"
+        return f"reader {name} reads files, no buckets; {OURS}, or set data.staging: copy or lazy"
     if data.format not in LIBRARY_READS[name]:
         return f"reader {name} reads {' and '.join(sorted(LIBRARY_READS[name]))}, not {data.format}"
     return None if _is_installed(name) else f"reader {name} needs {name}, which is not installed: {LIBRARIES[name][1]}"

@@ -24,6 +24,8 @@ def reason(error: BaseException) -> str:
     """Return what an error says, in one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"  # its first argument is the name of the encoding
     said = str(error.args[0] if error.args else "").strip().partition("\n")[0]
     return said or type(error).__name__
 

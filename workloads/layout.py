@@ -134,7 +134,7 @@ def _of_degrees(asked: Parallelism, world_size: int | None, name: str | None = N
     if asked.engine != SERVING and (asked.num_servers is not None or asked.max_staleness is not None):
         raise LayoutError(f"num_servers and max_staleness are of engine {SERVING}, engine is {asked.engine}")
     if asked.pp == 1 and (asked.microbatches or asked.schedule != "1f1b"):
-        raise LayoutError("schedule and microbatches are of a pipeline, pp is 1")
+        raise LayoutError("schedule and microbatches need a pipeline, pp is 1")
     inner = asked.tp * asked.cp * asked.pp
     ranks = world_size or inner * (asked.dp or 1)
     dp = asked.dp or max(1, ranks // inner)

@@ -87,7 +87,7 @@ def _pipeline_problems(
     stages = layout.pp * layout.stages_per_rank
     pieces = facts.num_pieces(variant)
     if pieces < stages:
-        yield f"{pieces} pieces of {facts.name} < pp {layout.pp} x {layout.stages_per_rank} stages a rank = {stages}"
+        yield f"{pieces} pieces of {facts.name} < pp {layout.pp} x {layout.stages_per_rank} stages per rank = {stages}"
     yield from _indivisible("batch_size", rank_batch, "microbatches", layout.microbatches)
     if layout.schedule == "naive" and layout.microbatches > 1:
         yield f"schedule naive has 1 microbatch, microbatches is {layout.microbatches}"
@@ -192,7 +192,7 @@ def _optimizer_problems(layout: Layout, compute: ComputeSpec) -> Iterator[str]:
     if compute.fused and compute.optimizer == "adafactor":
         yield "adafactor has no fused implementation"
     if compute.fused and split and (compute.optimizer != "adamw" or layout.tp > 1):
-        yield f"fused under {layout.name}: of split parameters torch has a fused adamw alone, and not under tp"
+        yield f"fused under {layout.name}: for split parameters torch has only a fused adamw, and none under tp"
 
 
 def _device_problems(layout: Layout, device: str) -> Iterator[str]:

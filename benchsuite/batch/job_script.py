@@ -97,7 +97,7 @@ def _directives(scheduler: Scheduler, job: Job, spec: JobSpec) -> Iterator[str]:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name):
             raise UserError(f"--directive {name!r}: give KEY=VALUE, such as --directive reservation=maintenance")
         if name in options:
-            raise UserError(f"--directive {name}: is written already; what sets it: {options[name]}")
+            raise UserError(f"--directive {name}: is written already, by {options[name]}")
         asked.append((name, value or "", f"--directive {name}"))
     for name, value, option in asked:
         if scheduler == "slurm":

@@ -3,6 +3,7 @@
 import _thread
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -340,6 +341,10 @@ UNUSABLE = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, *OUTAGES
 _ClickError: Any = typer.BadParameter.__mro__[2]
 
 
+CLICKS_HINT = re.compile(r"\. Did you mean .*\?$| \(Possible options: .*\)$")
+"""What click says of near names; ours names the nearest and all."""
+
+
 def _usage_error(error: Any) -> int:
     """Print an error of the command line in one line, with the nearest match or what a retired word became."""
     from benchsuite.contract.errors import nearest
@@ -348,7 +353,7 @@ def _usage_error(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         document(message)
         return USAGE
-    message = message.replace("Value error, ", "").rstrip(".")
+    message = CLICKS_HINT.sub("", message.replace("Value error, ", "").rstrip("."))
     option = getattr(error, "option_name", None)
     if retired := RETIRED.get(_unknown_words(error, option, message)):
         return _fail(USAGE, retired)
@@ -357,7 +362,8 @@ def _usage_error(error: Any) -> int:
         message += f"{nearest(option, options)}; allowed: {', '.join(options)}"
     verbs = getattr(error.ctx.command, "commands", {}) if error.ctx else {}
     if message.startswith("No such command") and verbs:
-        message += f"; allowed: {', '.join(verbs)}"
+        hint = nearest(message.split("'")[1], verbs)
+        message += f"{hint}; allowed: {', '.join(verbs)}"
     choice, is_not_one_of, choices = message.rpartition(" is not one of ")
     if is_not_one_of:
         words = [word.strip("' ") for word in choices.split(",")]

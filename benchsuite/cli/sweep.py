@@ -50,7 +50,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner import sweep as sweeping
 from benchsuite.runner.claims import Claims
-from benchsuite.runner.deadline import Deadline, deadline_of
+from benchsuite.runner.deadline import Deadline, deadline_of, parse_until
 from benchsuite.runner.durations import describe_cost, durations_of
 from benchsuite.runner.progress import (
     SweepDisplay,
@@ -313,7 +313,7 @@ def advise_sweep(kind: str, folder: Path, formats: list[str], batch_size: int, c
 
 def run_file(file: Path, options: SweepOptions, dry_run: bool = False) -> int:
     """Run a sweep file, or print its plan; return the exit code."""
-    check_session(options.session)
+    _check_options(options)
     if not dry_run:
         require("sweep", *NEEDED)
     launcher = load_launcher(options.launcher)
@@ -336,6 +336,18 @@ def run_file(file: Path, options: SweepOptions, dry_run: bool = False) -> int:
         return REQUEUE
     except CannotStart as error:
         return _fail_to_start(error)
+
+
+def _check_options(options: SweepOptions) -> None:
+    """Refuse mistakes in options before a store is made.
+
+    Raises:
+        UserError: no such session, `--retry` or `--until` can be.
+    """
+    check_session(options.session)
+    parse_retry(options.retry)
+    if options.until is not None:
+        parse_until(options.until, datetime.now())
 
 
 def _assumed_machine(launcher: Launcher) -> Machine:

@@ -172,7 +172,7 @@ def _told(problem: dict[str, Any], key: str) -> Iterator[str]:
         start = given[:40] if isinstance(given, str) else ""
         for words in map(str, problem["ctx"]["error"].args):  # a check of a single value, such as a path, knows no key
             yield f"{key} {words}" if start and words.startswith(start) else words
-    elif kind == "model_type":
+    elif kind in ("model_type", "dict_type"):
         yield f"{told}: give keys and their values, as in {key}: {{name: value}}"
     else:
         yield f"{told}: {message}{_quotes(given) if kind == 'string_type' else ''}"

@@ -193,7 +193,7 @@ def parse_yaml(text: str, name: str) -> Values:
     if value is None:
         raise UserError(f"{name}: is empty")
     if not isinstance(value, dict):
-        raise UserError(f"{name}: holds {type(value).__name__}, not keys and values")
+        raise UserError(f"{name}: holds {shown(value)}, not keys and values")
     return value
 
 

@@ -288,7 +288,7 @@ def _dataset_source(dataset: Dataset, kind: str, asked: Mapping[str, int]) -> So
         raise DatasetError(f"{dataset.folder}: holds {manifest.kind} samples, not {kind}")
     for name in ("seq_len", "max_predictions"):
         if name in manifest.params and manifest.params[name] != asked.get(name, manifest.params[name]):
-            raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's {asked[name]}")
+            raise DatasetError(f"{dataset.folder}: {name} is {manifest.params[name]}, the variant's is {asked[name]}")
     if (found := manifest.params.get("vocab_size", 0)) > asked.get("vocab_size", found):
         what = f"the variant knows {asked['vocab_size']}; give the variant that it was made for"
         raise DatasetError(f"{dataset.folder}: has a vocabulary of {found}, {what}")

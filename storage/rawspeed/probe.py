@@ -138,7 +138,7 @@ def check(asked: Asked) -> Engine:
     """
     odd = [block for block in asked.blocks if block <= 0 or block % ALIGNMENT_BYTES]
     if odd or not asked.blocks:
-        raise DatasetError(f"block {odd}: allowed: multiples of {ALIGNMENT_BYTES} bytes")
+        raise DatasetError(f"block {', '.join(map(str, odd)) or 'none'}: allowed: multiples of {ALIGNMENT_BYTES} bytes")
     if not asked.depths or min(asked.depths) < 1:
         raise DatasetError(f"depth {list(asked.depths)}: allowed: 1 and more")
     least = max(asked.blocks) * max(asked.depths)

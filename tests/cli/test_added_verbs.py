@@ -29,7 +29,7 @@ def test_it_runs_as_ours_do(run_cli: Run, monkeypatch: pytest.MonkeyPatch):
     assert run_cli("greet", "--name", "http://x/y")[0] == 2, "URLs are refused"
     assert "-h, --help" in run_cli("greet", "-h")[1]
     code, _, err = run_cli("gret")
-    assert code == 2 and "Did you mean 'greet'" in err and err.count("\n") == 1
+    assert code == 2 and "nearest: greet" in err and err.count("\n") == 1
 
 
 def test_help_tells_of_it_and_imports_nothing_of_it():

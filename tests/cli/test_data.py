@@ -13,6 +13,7 @@ from benchsuite.storage.dataset.shards import shards
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.dataset.verify import verify_dataset
 from tests.cli.test_app import Run, error_line, in_folder
+from tests.helpers.snapshots import compare_messages
 from tests.storage.samples import flip, jpeg
 from tests.storage.sources.test_sequences import pair
 
@@ -45,7 +46,6 @@ class TestData:
         assert code == 0 and out.startswith("ok: ") and "6 samples" in out
         code, out, _ = run_cli("data", "verify", files, tar)
         assert code == 0 and "same 6 samples" in out
-        assert "exists already" in error_line(run_cli, "data", "generate", files, "--samples", 6)
 
     def test_every_format_at_once(self, run_cli: Run, tmp_path: Path):
         """What is there already is kept."""
@@ -73,12 +73,6 @@ class TestData:
         os.utime(files, (time.time() + 5, time.time() + 5))
         _, _, err = run_cli("data", "convert", files, all_, "--variant", "tiny", "--format", "all")
         assert f"{files} is newer: remove {all_ / 'files'} to convert it anew" in err
-        within = error_line(run_cli, "data", "convert", files, all_ / "files", "--format", "all")
-        assert "is a dataset itself" in within
-        more = ("--format", "all", "-o", "shard_samples=2")
-        assert "goes with one format" in error_line(run_cli, "data", "convert", files, tmp_path / "more", *more)
-        unknown = ("--workload", "resnet5", "--format", "all")
-        assert "resnet50" in error_line(run_cli, "data", "convert", files, tmp_path / "more", *unknown)
 
     def test_verify_names_what_is_wrong(self, run_cli: Run, dataset_root: Path, tmp_path: Path):
         target = tmp_path / "tar"
@@ -159,10 +153,6 @@ class TestData:
         assert (target / "skipped.txt").read_text().startswith(f"{source / '5.jpg'}: not a whole JPEG: ")
         assert run_cli("data", "verify", target)[0] == 0
 
-    def test_a_field_of_labels_is_for_images(self, run_cli: Run, tmp_path: Path):
-        words = ("data", "convert", tmp_path, tmp_path / "new", "--workload", "gpt_neox", "--label-field", "x")
-        assert error_line(run_cli, *words).endswith("--label-field is for images; gpt_neox takes tokens samples\n")
-
     def test_verify_takes_the_same_tokens_of_another_width_as_the_same(self, run_cli: Run, tmp_path: Path):
         tokens = np.arange(1000) % 500
         for dtype, form in (("u2", "tokens"), ("i4", "webdataset")):
@@ -199,57 +189,12 @@ class TestKinds:
         assert code == 0 and "3 files" in err
         assert read_manifest(tmp_path / "set").options == {"file_samples": 2, "compression": "lzf"}
 
-    def test_an_option_for_another_kind_of_samples(self, run_cli: Run, tmp_path: Path):
-        asked = ("--variant", "tiny", "--samples", 3, "-o", "array=npz")
-        line = error_line(run_cli, "data", "generate", tmp_path / "set", *asked)
-        assert "option array=npz of format files is for volume samples, not image" in line
-        assert run_cli("data", "generate", tmp_path / "set", "--workload", "unet3d", *asked)[0] == 0
-
-    def test_a_target_inside_its_source(self, run_cli: Run, tmp_path: Path):
-        run_cli("data", "generate", tmp_path / "set", "--variant", "tiny", "--samples", 3)
-        line = error_line(run_cli, "data", "convert", tmp_path / "set", tmp_path / "set" / "new", "--variant", "tiny")
-        assert f"lies inside the source {tmp_path / 'set'}" in line
-
     def test_png_images(self, run_cli: Run, tmp_path: Path):
         made = tmp_path / "set"
         assert run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3, "--encoding", "png")[0] == 0
         assert len(list(made.rglob("*.png"))) == 3
         assert read_manifest(made).fields[0].dtype == "png"
         assert run_cli("data", "verify", made)[0] == 0
-
-    def test_a_tokenizer_for_what_is_no_text(self, run_cli: Run, tmp_path: Path):
-        made, new = tmp_path / "set", tmp_path / "new"
-        run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3)
-        line = error_line(run_cli, "data", "convert", made, new, "--variant", "tiny", "--tokenizer", "/nope.json")
-        assert "--tokenizer is for text; resnet50 takes image samples" in line
-        asked = ("--workload", "gpt_neox", "--variant", "tiny")
-        tokens, stream = tmp_path / "tokens", pair(tmp_path / "stream", np.ones(400, int)).with_suffix(".bin")
-        run_cli("data", "generate", tokens, *asked, "--samples", 3)
-        line = error_line(run_cli, "data", "convert", tokens, new, *asked, "--tokenizer", "/nope.json")
-        assert f"{tokens}: a dataset, which holds no text that a tokenizer could take" in line
-        line = error_line(run_cli, "data", "convert", stream, new, *asked, "--tokenizer", "/nope.json")
-        assert f"{stream}: holds .bin/.idx pair, no text that the tokenizer /nope.json could take" in line
-        assert not new.exists()
-
-    def test_a_dataset_of_a_larger_vocabulary(self, run_cli: Run, tmp_path: Path):
-        made, asked = tmp_path / "set", ("--workload", "gpt_neox", "--variant")
-        assert run_cli("data", "generate", made, *asked, "reference", "--samples", 2)[0] == 0
-        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", *asked, "pythia-70m")
-        assert f"{made}: has a vocabulary of 50432, the variant knows 50304" in line
-        assert run_cli("data", "convert", made, tmp_path / "new", *asked, "pythia-6.9b")[0] == 0
-
-    def test_a_dataset_of_another_workload(self, run_cli: Run, tmp_path: Path):
-        made = tmp_path / "set"
-        run_cli("data", "generate", made, "--variant", "tiny", "--samples", 3)
-        asked = ("--workload", "bert", "--variant", "tiny")
-        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", *asked)
-        assert f"{made}: holds image samples, not mlm" in line
-
-    def test_a_dataset_of_another_length(self, run_cli: Run, tmp_path: Path):
-        made = tmp_path / "set"
-        run_cli("data", "generate", made, "--workload", "gpt_neox", "--variant", "tiny", "--samples", 3)
-        line = error_line(run_cli, "data", "convert", made, tmp_path / "new", "--workload", "gpt_neox")
-        assert "seq_len is 128, the variant's 2048" in line
 
     def test_text(self, run_cli: Run, tmp_path: Path):
         text = tmp_path / "book.txt"
@@ -260,6 +205,42 @@ class TestKinds:
         stored = np.fromfile(tmp_path / "set" / "tokens.bin", np.uint16)
         assert bytes(stored.astype(np.uint8)) == text.read_bytes()[: 5 * 128 + 1]
         assert f"the last {(21 * 32) % 128} tokens fill no sequence" in err
+
+
+def test_what_cannot_be_converted(run_cli: Run, tmp_path: Path) -> None:
+    """Of images, of tokens in two vocabularies, and of a stream of tokens that no dataset is."""
+    pair(tmp_path / "stream", np.ones(400, int))
+    tokens = ("--workload", "gpt_neox", "--variant")
+    for name, count, words in (
+        ("images", 3, ("--variant", "tiny")),
+        ("tokens", 3, (*tokens, "tiny")),
+        ("wide", 2, (*tokens, "reference")),
+    ):
+        assert run_cli("data", "generate", name, *words, "--samples", count)[0] == 0
+    there = sorted(tmp_path.iterdir())
+    cases = [
+        "generate images --samples 6",
+        "generate new --samples 3 --variant tiny -o array=npz",
+        "convert images images/new --variant tiny",
+        "convert images new --workload bert --variant tiny",
+        "convert images new --variant tiny --tokenizer /nope.json",
+        "convert images new --variant tiny --format all -o shard_samples=2",
+        "convert images images --variant tiny --format all",
+        "convert images new --workload resnet5 --format all",
+        "convert tokens new --workload gpt_neox --label-field x",
+        "convert tokens new --workload gpt_neox",
+        "convert tokens new --workload gpt_neox --variant tiny --tokenizer /nope.json",
+        "convert stream.bin new --workload gpt_neox --variant tiny --tokenizer /nope.json",
+        "convert wide new --workload gpt_neox --variant pythia-70m",
+    ]
+
+    def message(words: str) -> str:
+        line = error_line(run_cli, "data", *words.split())
+        assert sorted(tmp_path.iterdir()) == there, "nothing was written"
+        return line
+
+    compare_messages("data_convert", cases, message, {f"{tmp_path}/": ""})
+    assert run_cli("data", "convert", "wide", "new", *tokens, "pythia-6.9b")[0] == 0, "a larger vocabulary holds them"
 
 
 class TestStage:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.helpers.commands import filled, ran, written
+from tests.helpers.snapshots import compare_messages
 
 URL = "s3://bucket/x"
 NOT_HERE = (
@@ -135,19 +136,21 @@ def test_a_sites_file_that_no_file_can_be_is_one_line(run_cli: Any, monkeypatch:
     assert run_cli("sweep", "demo", "--dry-run") == (2, "", f"error: '{'n' * 99}...: File name too long\n")
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ("file:///data/x", "a URL; give the path alone: /data/x"),
-        ("https://example.org/x.tar", "a URL; allowed: a path of this machine"),
-        ("gs://b/x", "for datasets also s3://bucket/prefix"),
-        ("s3://key:word@b/x", "a URL with credentials"),
-        ("S3://bucket/../x", "not a key of an object"),
-    ],
-)
-def test_each_sort_of_url(run_cli: Any, given: str, told: str):
-    code, _, err = run_cli("data", "verify", given)
-    assert code == 2 and told in err and len(err.splitlines()) == 1
+def test_each_sort_of_url(run_cli: Any) -> None:
+    cases = [
+        "file:///data/x",
+        "https://example.org/x.tar",
+        "gs://b/x",
+        "s3://key:word@b/x",
+        "S3://bucket/../x",
+    ]
+
+    def message(given: str) -> str:
+        code, _, err = run_cli("data", "verify", given)
+        assert code == 2 and len(err.splitlines()) == 1
+        return err
+
+    compare_messages("urls", cases, message)
 
 
 @pytest.mark.parametrize("key", ["data.root", "data.staging_dir"])

@@ -20,6 +20,7 @@ from benchsuite.workloads import revisions
 from benchsuite.workloads.revisions import Revision
 from benchsuite.workloads.spec import Parallelism
 from tests.helpers.made import made_spec
+from tests.helpers.snapshots import compare_messages
 
 BASE: dict[str, Any] = {"workload": "resnet50", "batch_size": 4}
 
@@ -40,86 +41,57 @@ def test_defaults():
     assert (spec.measure.repeats, spec.measure.timeout_s) == (3, 900)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"batchsize": 4}, ["'batchsize'", "allowed here: workload,", "nearest: batch_size"]),
-        ({"data": {"cahce": "cold"}}, ["'data.cahce'", "data.cache,", "nearest: data.cache"]),
-        ({"measure": {"step": 3}}, ["'measure.step'", "measure.warmup_steps", "nearest: measure.steps"]),
-        pytest.param(
-            {"num_workers": 3},
-            ["'num_workers'", "nearest: data.num_workers"],
-        ),
-        ({"xyzzy": 3}, ["'xyzzy'", "allowed here: workload,"]),
-        ({"model": {"hidden": 64}}, ["'model.hidden'", "model.num_kv_heads", "nearest: model.hidden_size"]),
-        ({"parallelism": {"ttp": 2}}, ["'parallelism.ttp'", "parallelism.pp", "nearest: parallelism.tp"]),
-    ],
-)
-def test_unknown_keys(change: dict[str, Any], words: list[str]):
-    message = refused(BASE | change)
-    assert all(word in message for word in ["unknown key", *words]), message
+def test_mistakes_in_trials() -> None:
+    """Unknown keys, values that cannot be, and what is not supported yet."""
+    cases = [
+        {"batchsize": 4},
+        {"data": {"cahce": "cold"}},
+        {"measure": {"step": 3}},
+        {"num_workers": 3},
+        {"xyzzy": 3},
+        {"model": {"hidden": 64}},
+        {"parallelism": {"ttp": 2}},
+        {"model": {"num_heads": 0}},
+        {"model": {"vocab_size": 100}},
+        {"model": {"hidden_size": 64.5}},
+        {"precision": "fp61"},
+        {"workload": "resnet51"},
+        {"parallelism": "dpd"},
+        {"parallelism": {"tp": 0}},
+        {"parallelism": {"schedule": "gpip"}},
+        {"parallelism": 5},
+        {"optimizer": "adamx"},
+        {"comm_hook": "fp8"},
+        {"data": {"format": "webdatset"}},
+        {"data": {"loader": "troch"}},
+        {"data": {"cache": "warmish"}},
+        {"data": {"source": "store"}},
+        {"device": "gpu"},
+        {"batch_size": 0},
+        {"batch_size": -4},
+        {"batch_size": 2.5},
+        {"batch_size": "4"},
+        {"batch_size": True},
+        {"world_size": 0},
+        {"threads_per_rank": 0},
+        {"measure": {"steps": 1}},
+        {"measure": {"repeats": 0}},
+        {"measure": {"timeout_s": 0}},
+        {"measure": {"warmup_steps": 0}},
+        {"measure": {"seed": -1}},
+        {"data": {"num_workers": -1}},
+        {"data": {"prefetch_factor": 0}},
+        {"data": {"shuffle": "yes"}},
+        {"data": None},
+        {"measure": [1]},
+        {"workload": 5},
+        {"measure": {"epochs": 3}},
+    ]
+    compare_messages("trial_specs", cases, lambda change: refused(BASE | change))
 
 
 def test_a_misspelt_required_key_is_named():
     assert "'worklaod'" in refused({"worklaod": "resnet50", "batch_size": 4})
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"model": {"num_heads": 0}}, ["model.num_heads 0", "greater than or equal to 1"]),
-        ({"model": {"vocab_size": 100}}, ["model.vocab_size 100", "greater than or equal to 128"]),
-        ({"model": {"hidden_size": 64.5}}, ["model.hidden_size 64.5", "integer"]),
-        ({"precision": "fp61"}, ["precision 'fp61'", "fp32, tf32, bf16", "nearest: fp"]),
-        ({"workload": "resnet51"}, ["workload 'resnet51'", "resnet50", "nearest: resnet50"]),
-        ({"parallelism": "dpd"}, ["parallelism 'dpd'", "none, data_parallel, ddp", "nearest: ddp"]),
-        ({"parallelism": {"tp": 0}}, ["parallelism.tp 0", "greater than or equal to 1"]),
-        ({"parallelism": {"schedule": "gpip"}}, ["parallelism.schedule 'gpip'", "nearest: gpipe"]),
-        ({"parallelism": 5}, ["parallelism 5", "string"]),
-        ({"optimizer": "adamx"}, ["optimizer 'adamx'", "nearest: adam"]),
-        ({"comm_hook": "fp8"}, ["comm_hook 'fp8'", "fp16"]),
-        (
-            {"data": {"format": "webdatset"}},
-            ["data.format 'webdatset'", "files, hdf5", "nearest: webdataset"],
-        ),
-        ({"data": {"loader": "troch"}}, ["data.loader 'troch'", "allowed: dali, threads, torch", "nearest: torch"]),
-        ({"data": {"cache": "warmish"}}, ["data.cache 'warmish'", "cold, warm", "nearest: warm"]),
-        ({"data": {"source": "store"}}, ["data.source 'store'", "storage, memory, synthetic", "nearest: storage"]),
-        ({"device": "gpu"}, ["device 'gpu'", "auto, cpu, cuda"]),
-        ({"batch_size": 0}, ["batch_size 0", "greater than or equal to 1"]),
-        ({"batch_size": -4}, ["batch_size -4"]),
-        ({"batch_size": 2.5}, ["batch_size 2.5", "integer"]),
-        ({"batch_size": "4"}, ["batch_size '4'", "integer"]),
-        ({"batch_size": True}, ["batch_size True", "integer"]),
-        ({"world_size": 0}, ["world_size 0"]),
-        ({"threads_per_rank": 0}, ["threads_per_rank 0"]),
-        ({"measure": {"steps": 1}}, ["measure.steps 1", "greater than or equal to 2"]),
-        ({"measure": {"repeats": 0}}, ["measure.repeats 0"]),
-        ({"measure": {"timeout_s": 0}}, ["measure.timeout_s 0", "greater than 0"]),
-        ({"measure": {"warmup_steps": 0}}, ["measure.warmup_steps 0"]),
-        ({"measure": {"seed": -1}}, ["measure.seed -1"]),
-        ({"data": {"num_workers": -1}}, ["data.num_workers -1"]),
-        ({"data": {"prefetch_factor": 0}}, ["data.prefetch_factor 0"]),
-        ({"data": {"shuffle": "yes"}}, ["data.shuffle 'yes'", "boolean"]),
-        ({"data": None}, ["data None"]),
-        ({"measure": [1]}, ["measure [1]"]),
-        ({"workload": 5}, ["workload 5", "string"]),
-    ],
-)
-def test_impossible_values(change: dict[str, Any], words: list[str]):
-    message = refused(BASE | change)
-    assert all(word in message for word in words), message
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"measure": {"epochs": 3}}, ["measure.epochs 3"]),
-    ],
-)
-def test_not_yet(change: dict[str, Any], words: list[str]):
-    message = refused(BASE | change)
-    assert all(word in message for word in ["not yet supported", *words]), message
 
 
 @pytest.mark.parametrize("sizes", [{}, {"batch_size": 4, "global_batch_size": 8}])
@@ -153,30 +125,27 @@ def test_batch_sizes(sizes: dict[str, int], rank_batch: int, global_batch: int):
     assert (spec.rank_batch, spec.global_batch) == (rank_batch, global_batch)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"gird": {}}, ["unknown key 'gird'", "nearest: grid"]),
-        ({"name": "two words"}, ["name 'two words'"]),
-        ({"name": "../up"}, ["name '../up'"]),
-        ({"grid": {"world_size": 2}}, ["grid.world_size 2", "list"]),
-        ({"grid": []}, ["grid []"]),
-        ({"exclude": {"world_size": 2}}, ["exclude", "list"]),
-        ({"base": [1]}, ["base [1]"]),
-        ({"scaling": "weeak"}, ["scaling 'weeak'", "weak, strong", "nearest: weak"]),
-        (
-            {"workload": "resnet50"},
-            ["'workload'", "; workload is a key of trials: put it under base, or `benchsuite trial`"],
-        ),
-        ({"data.cache": "cold"}, ["'data.cache'", "; data.cache is a key of trials: put it under base"]),
-    ],
-)
-def test_impossible_sweeps(change: dict[str, Any], words: list[str]):
-    with pytest.raises(UserError) as caught:
-        parse_sweep({"name": "s", "base": BASE, **change})
-    message = str(caught.value)
-    assert "\n" not in message
-    assert all(word in message for word in words), message
+def test_impossible_sweeps() -> None:
+    cases = [
+        {"gird": {}},
+        {"name": "two words"},
+        {"name": "../up"},
+        {"grid": {"world_size": 2}},
+        {"grid": []},
+        {"exclude": {"world_size": 2}},
+        {"base": [1]},
+        {"scaling": "weeak"},
+        {"workload": "resnet50"},
+        {"data.cache": "cold"},
+    ]
+
+    def message(change: dict[str, Any]) -> str:
+        with pytest.raises(UserError) as caught:
+            parse_sweep({"name": "s", "base": BASE, **change})
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    compare_messages("sweep_specs", cases, message)
 
 
 def test_keys_that_nobody_has_are_not_said_to_be_of_trials():

@@ -256,28 +256,10 @@ def test_a_missing_file_is_a_failed_trial_that_names_it(bench: Bench, here: Here
         assert expected in record["reason"]
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"root": "/nowhere/at/all"}, ["/nowhere/at/all", "no such folder"]),
-        ({"rout": "x"}, ["unknown key 'data.rout'", "nearest: data.root"]),
-        ({"cache": "cool"}, ["data.cache 'cool'", "cold, warm", "nearest: cold"]),
-        (
-            {"format": "webdatset"},
-            ["data.format 'webdatset'", "files, hdf5", "nearest: webdataset"],
-        ),
-    ],
-)
-def test_mistakes_are_one_line(
-    bench: Bench, here: Here, dataset_root: Path, change: dict[str, str], words: list[str]
-) -> None:
-    sweep = damaged_sweep(dataset_root)
-    sweep["grid"] = {}
-    sweep["base"]["data"].update(change)  # type: ignore[index]
-    code, out, err = here("sweep", bench.write(sweep), "--store", bench.store)
-    assert code == 2
-    assert out == "" and len(err.splitlines()) == 1 and err.startswith("error: ")
-    assert all(word in err for word in words), err
+def test_a_root_that_is_not_there_is_one_line(bench: Bench, here: Here) -> None:
+    code, out, err = here("sweep", bench.write(damaged_sweep(Path("/nowhere"))), "--store", bench.store)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: data.root /nowhere: no such folder")
 
 
 def test_a_manifest_that_lies_is_found(run_cli: Here, copy: Path) -> None:

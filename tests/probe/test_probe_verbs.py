@@ -17,6 +17,7 @@ from benchsuite.probe import storage as probing
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.rawspeed.probe import Cell, NameCell, Probe
 from tests.cli.test_app import Run, error_line, in_folder
+from tests.helpers.snapshots import compare_messages
 from tests.results.made import made_record
 from tests.storage.samples import file_system
 
@@ -65,25 +66,25 @@ class TestStorage:
         assert last.figures.storage_ceiling_bytes_per_s == best
         assert last.figures.opens_per_s and last.figures.random_reads_per_s and last.figures.samples_per_s is None
 
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            (("gone",), "gone: no such folder"),
-            ((".", "--size", "big"), "--size 'big': not a size"),
-            ((".", "--block", "4KiB,1 parsec"), "--block '1 parsec': not a size"),
-            ((".", "--depth", "1,two"), "--depth '1,two': allowed: whole numbers"),
-            ((".", "--block", "1000"), "multiples of 4096"),
-            ((".", "--size", "1MB"), "268.4 MB at least: 256MiB"),
-            ((".", "--size", "900TB"), "needs 900 TB and 67.11 MB to spare, its disk has "),
-            ((".", "--seconds", "0"), "seconds 0.0: allowed: more than 0"),
-            *(((".", "--seconds", word), f"seconds {word}: allowed: more than 0, at most 86400") for word in ENDLESS),
-            ((".", "--engine", "dd"), "'dd' is not allowed; allowed: auto, fio, own"),
-            ((".", "--session", "a b"), "session 'a b'"),
-            (("/sys", "--size", "1GB"), "/sys: "),
-        ],
-    )
-    def test_mistakes_are_one_line(self, run_cli: Run, arguments: tuple[str, ...], words: str):
-        assert words in error_line(run_cli, "probe", "storage", *arguments)
+    def test_mistakes_are_one_line(self, run_cli: Run) -> None:
+        cases = [
+            ("gone",),
+            (".", "--size", "big"),
+            (".", "--block", "4KiB,1 parsec"),
+            (".", "--depth", "1,two"),
+            (".", "--block", "1000"),
+            (".", "--size", "1MB"),
+            (".", "--size", "900TB"),
+            (".", "--seconds", "0"),
+            *((".", "--seconds", word) for word in ENDLESS),
+            (".", "--engine", "dd"),
+            (".", "--session", "a b"),
+            ("/sys", "--size", "1GB"),
+        ]
+        masks = {r"\S+(: needs 900 TB .* has ).* free": r"FOLDER\1... free", r"(/sys: ).*": r"\1(why)"}
+        compare_messages(
+            "probe_storage", cases, lambda *arguments: error_line(run_cli, "probe", "storage", *arguments), masks
+        )
 
     def test_a_store_that_cannot_be_written_is_said_first(self, run_cli: Run, disk: Path, tmp_path: Path):
         (tmp_path / "file").touch()
@@ -252,20 +253,22 @@ class TestCheckpoint:
         assert samples is not None and len(samples["ranks"]) == 2 and len(samples["checkpoints"]) == 2
         assert list(disk.iterdir()) == []
 
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            (("gone", *STATE), "gone: no such folder"),
-            ((".", *STATE, "--parallelism", "zero1", "--world-size", "2"), "allowed: none, ddp, zero2, fsdp, hsdp, tp"),
-            ((".", *STATE, "--parallelism", "fdsp"), "nearest: fsdp"),
-            ((".", *STATE, "--optimizer", "adamx"), "adamx"),
-            ((".", *STATE, "--save", "both"), "allowed: rank0, sharded, async"),
-            ((".", "--workload", "gpt_neox", "--variant", "micro"), "micro"),
-            (("/sys", *STATE), "/sys: "),
-        ],
-    )
-    def test_mistakes_are_one_line(self, run_cli: Run, arguments: tuple[str, ...], words: str):
-        assert words in error_line(run_cli, "probe", "checkpoint", *arguments)
+    def test_mistakes_are_one_line(self, run_cli: Run) -> None:
+        cases = [
+            ("gone", *STATE),
+            (".", *STATE, "--parallelism", "zero1", "--world-size", "2"),
+            (".", *STATE, "--parallelism", "fdsp"),
+            (".", *STATE, "--optimizer", "adamx"),
+            (".", *STATE, "--save", "both"),
+            (".", "--workload", "gpt_neox", "--variant", "micro"),
+            ("/sys", *STATE),
+        ]
+        compare_messages(
+            "probe_checkpoint",
+            cases,
+            lambda *arguments: error_line(run_cli, "probe", "checkpoint", *arguments),
+            {r"(/sys: ).*": r"\1(why)"},
+        )
 
     def test_too_full_a_disk_is_said_before_anything_runs(
         self, run_cli: Run, disk: Path, monkeypatch: pytest.MonkeyPatch

@@ -98,7 +98,7 @@ def test_what_is_missing_is_said_when_planning(name: str, monkeypatch: pytest.Mo
         )
     else:
         assert said == (
-            f"reader stock of format {name} reads files; of a bucket {OURS}, or set data.staging: copy or lazy"
+            f"reader stock of format {name} reads files, no buckets; {OURS}, or set data.staging: copy or lazy"
         )
     staged = reader_problem(DataSpec(root="s3://bucket/x", format=name, reader="stock", staging="copy"), None)
     assert staged is None or name == "parquet", "whose library reads files by the same module"

@@ -27,6 +27,7 @@ from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.loaders.torch import TorchLoader
 from benchsuite.storage.stock.reader import Stock
+from tests.helpers.snapshots import compare_messages
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import COUNT, SEED, LoaderConformance, expected, in_turn
 from tests.storage.samples import PARAMS, STORED, check_stock_fields, skip_without_library, some_samples
@@ -112,20 +113,30 @@ def test_fields_are_those_that_were_stored(made: Made, form: str, kind: str) -> 
     check_stock_fields(found, kind, COUNT)
 
 
-@pytest.mark.parametrize(
-    ("changes", "word"),
-    [
-        ({"loader": "threads"}, "not loader threads"),
-        ({"cache": "direct"}, "cache direct"),
-        ({"loader": "dali", "format": "hdf5"}, "DALI has no reader for image samples in format hdf5"),
-        ({"loader": "dali", "staging": "lazy"}, "staging lazy"),
-    ],
-)
-def test_what_goes_with_our_own_reading_alone_is_refused(made: Made, changes: dict[str, str], word: str) -> None:
+def test_what_a_reader_cannot_is_told_when_planning(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What our own reading alone can, what goes with one loader, and what reads files alone."""
+    monkeypatch.setattr(storage, "_is_installed", lambda module: True)
     manifest = made("files", "image", None, COUNT).manifest
-    assert reader_problem(DataSpec(**{**changes, "loader": "threads", "reader": "tuned"}), manifest) is None
-    told = reader_problem(DataSpec(reader="stock", **changes), manifest)
-    assert told is not None and word in told and "; set data." in told
+    ours = [
+        {"reader": "stock", "loader": "threads"},
+        {"reader": "stock", "cache": "direct"},
+        {"reader": "stock", "loader": "dali", "format": "hdf5"},
+        {"reader": "stock", "loader": "dali", "staging": "lazy"},
+    ]
+    for changes in ours:
+        assert reader_problem(DataSpec(**{**changes, "loader": "threads", "reader": "tuned"}), manifest) is None
+    cases = [
+        *ours,
+        {"reader": "tuned", "loader": "torch"},
+        {"reader": "tuned", "loader": "dali"},
+        {"reader": "datasets", "format": "hdf5"},
+        {"reader": "datasets", "format": "parquet", "loader": "threads"},
+        *(
+            {"reader": "stock", "root": "s3://bucket/x", "format": name}
+            for name in ("lmdb", "mds", "tfrecord", "tokens")
+        ),
+    ]
+    compare_messages("readers", cases, lambda changes: reader_problem(DataSpec.model_validate(changes), manifest))
 
 
 def test_a_format_without_a_reader_of_its_own_is_our_own_readers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,13 +144,6 @@ def test_a_format_without_a_reader_of_its_own_is_our_own_readers(monkeypatch: py
     monkeypatch.setattr(storage, "names", lambda registry, group="": [])
     told = reader_problem(DataSpec(reader="stock", format="mds"), None)
     assert told == "format mds has no stock reader; set data.loader: threads and data.reader: tuned"
-
-
-@pytest.mark.parametrize("loader", ["torch", "dali"])
-def test_our_own_reading_has_a_loader_of_its_own(loader: str) -> None:
-    told = reader_problem(DataSpec(loader=loader, reader="tuned"), None)
-    said = f"reader tuned goes with loader threads, not with {loader}; set data.loader: threads, or data.reader: stock"
-    assert told == said
 
 
 def test_a_library_that_is_not_installed_is_one_line_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:

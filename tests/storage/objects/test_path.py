@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchsuite.storage.objects.path import ObjectPath, object_path, path_of
+from tests.helpers.snapshots import compare_messages
 
 
 def test_a_name_joins_and_splits_as_a_path_does():
@@ -35,20 +36,22 @@ def test_what_wants_a_file_of_this_machine_is_refused_and_makes_nothing(tmp_path
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("s3://", "no name of a bucket"),
-        ("s3:///x", "no name of a bucket"),
-        ("s3://b/x", "s3://b/x: 'b' is no name of a bucket \\(it has 3 to 63 characters"),
-        ("s3://a b/x", "no name of a bucket"),
-        ("s3://bucket/a/../b", "not a key"),
-        ("s3://bucket/" + "x" * 1025, "1,025 bytes"),
-    ],
-)
-def test_what_no_object_is_called_is_refused(given, said):
-    with pytest.raises(ValueError, match=said):
-        object_path(given)
+def test_what_no_object_is_called_is_refused() -> None:
+    cases = [
+        "s3://",
+        "s3:///x",
+        "s3://b/x",
+        "s3://a b/x",
+        "s3://bucket/a/../b",
+        "s3://bucket/" + "x" * 1025,
+    ]
+
+    def message(given: str) -> str:
+        with pytest.raises(ValueError) as caught:
+            object_path(given)
+        return str(caught.value)
+
+    compare_messages("object_names", cases, message, {"x{1025}": "(1025 x)"})
 
 
 def test_credentials_in_a_url_are_refused_and_not_repeated():

@@ -66,7 +66,7 @@ class TestLazy:
         next(reader)
         assert len(finished(tmp_path / "copy")) == 2  # with the index
 
-    @pytest.mark.parametrize(("name", "kind"), STORED)
+    @pytest.mark.parametrize(("name", "kind"), ONE_PER_FORMAT)
     def test_a_byte_changed_on_the_way_is_refused(
         self, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
     ) -> None:
