@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.tables import goal
 from benchsuite import storage
 from benchsuite.analysis.record_builder import conclude, new_attempt
 from benchsuite.grid.blocks import LOADER_BLOCKS
@@ -313,3 +314,23 @@ def _found(case: Case, folder: Path, launcher: Launcher, repeats: int) -> Found:
         late = max(found.late_s, *(block["late_s"] for rank in samples["ranks"] for block in rank["blocks"]))
         found = Found(case, [*found.au, record.figures.au], [*found.off_readers, *off], late)
     return found
+
+
+def show(folder: Path) -> None:
+    """Print the table: all combinations with --full, else a pairwise part of them."""
+    full = "--full" in sys.argv
+    print(f"(i) AU of emulated devices beside the truth; load average {os.getloadavg()[0]:.1f}")
+    print("| trial | truth | AU | least..most | error |")
+    print("|---|---|---|---|---|")
+    found = measure(folder, all_cases(), 1) if full else measure(folder, some_cases(), 3)
+    for one in found:
+        values = f"{np.median(one.au):.3f} | {min(one.au):.3f}..{max(one.au):.3f}"
+        truth = "readers' clock" if one.by_readers else f"{one.case.truth:.3f}"
+        print(f"| {one.case.label} | {truth} | {values} | {one.error:+.3f} |")
+    errors = np.abs([one.error for one in found])
+    far = int((errors > TOLERANCE).sum())
+    late = np.median([one.late_s for one in found])
+    print(f"    {len(found)} trials: mean error {errors.mean():.4f}, largest {errors.max():.3f}, {far} beyond the goal")
+    print(f"    {sum(one.by_readers for one in found)} by the readers' own clock")
+    print(goal(far == 0, f"all within {TOLERANCE}"))
+    print(f"    ranks woke {late * 1e3:.3f} ms late on average in the middle trial")

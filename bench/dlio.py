@@ -19,8 +19,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bench import loaders
-from bench.loaders import PREFETCH, Scene
+from bench.scenes import PREFETCH, Scene, make_one, ours, turn
+from bench.tables import goal
 from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.errors import DatasetError
@@ -149,7 +149,7 @@ def compared(folder: Path, scene: Scene, name: str, extension: str, cold: bool, 
         evict(files)
         warm(dataset.data_files())
         for loader in OURS:
-            found.ours[loader].append(loaders.turn(partial(loaders.ours, scene, name, loader), scene, name, cold))
+            found.ours[loader].append(turn(partial(ours, scene, name, loader), scene, name, cold))
         evict(dataset.data_files())
     return found
 
@@ -165,7 +165,7 @@ def scenes(folder: Path) -> Iterator[tuple[Scene, dict[str, str]]]:
     for workload, samples, batch, read in asked:
         spec = FACTS[workload]
         target = folder / workload
-        make = partial(loaders.make_one, target, workload, spec.kind, spec.variants["reference"].sample, samples)
+        make = partial(make_one, target, workload, spec.kind, spec.variants["reference"].sample, samples)
         datasets = {name: make(name, {"array": "npz"} if "npz" in name else {}) for name in read}
         params = dict(spec.variants["reference"].sample)
         yield Scene(workload, datasets, load(KINDS, spec.kind), params, batch, 1), read
@@ -190,3 +190,18 @@ def table(rows: list[Compared]) -> str:
         case = f"{row.extension} | {row.num_samples:,} | {row.workers} | {'cold' if row.cold else 'warm'}"
         lines.append(f"| {case} | {np.median(row.dlio) / 1e9:.3g} | {ours} |")
     return "\n".join(lines)
+
+
+def show(folder: Path) -> None:
+    """Print the table, where DLIO_PYTHON names an interpreter that has DLIO."""
+    print("(f4) our loaders beside DLIO: the same samples, as many workers, turns in one run")
+    if not interpreter():
+        return print("     not run; DLIO_PYTHON names no interpreter that has dlio_benchmark")
+    rows = list(measure(folder))
+    print(table(rows))
+    for (extension, cold), wanted in GOALS.items():
+        asked = [row for row in rows if (row.extension, row.cold) == (extension, cold)]
+        for num_samples in sorted({row.num_samples for row in asked}):
+            least = min(row.best for row in asked if row.num_samples == num_samples)
+            what = f"{num_samples:,} of {extension} {'cold' if cold else 'warm'}, best loader / DLIO"
+            print(goal(least >= wanted, f"{what} >= {wanted}"))

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.loaders import make_one
-from bench.throttle import throttled
+from bench.scenes import make_one
+from bench.tables import goal
+from bench.throttle import CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialFigures
 from benchsuite.runner.single_trial import run_in_processes
@@ -155,3 +156,25 @@ def row(cell: Cell) -> str:
 def off_by(truth: float, said: TrialFigures) -> float:
     """How far what a trial says of its epoch is from the truth."""
     return abs((said.au_epoch or 0) - truth)
+
+
+def show(folder: Path) -> None:
+    """Print each cell as it is measured, and how many are near the truth."""
+    print("(l) measure.epochs: 1, and cold windows of 24 steps, beside whole epochs, on a disk limited to 15 MB/s")
+    columns = ("format", "AU of the epoch", "by epochs: 1", "AU of the windows", "read amplification", "they say")
+    print(f"| {' | '.join(columns)} |\n|---|---|---|---|---|---|")
+    try:
+        found = report(folder)
+    except CannotThrottle as error:
+        print(f"    not measured: {error}")
+        return
+    trials = {
+        "epochs: 1": [(cell.truth, cell.epoch) for cell in found],
+        "windows": [(cell.truth, window) for cell in found for window in cell.windows],
+    }
+    for name, pairs in trials.items():
+        off = [off_by(*pair) for pair in pairs]
+        near = sum(apart <= GOAL for apart in off)
+        held = sum(apart <= GOAL + (pair[1].au_epoch_error or 0) for apart, pair in zip(off, pairs, strict=True))
+        said = f"{name}: {near} of {len(pairs)} within {GOAL} of the epoch, {held} within their error and that"
+        print(goal(near == len(pairs), said))

@@ -14,15 +14,18 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from bench.tables import goal
 from benchsuite.results.compare.metrics import METRICS, Array
 from benchsuite.results.gate.alarms import FALSE_ALARMS, watch
 from benchsuite.results.gate.halved import HALF, nights_halved
 
+MAX_FALSE_ALARMS, MIN_FOUND = 0.01, 0.95
 POINTS, LEARN, QUIET, STEP_AT = 100, 100, 300, 300
 SWEEPS, STEPPED = 8, 16
 """Histories of a sweep per cell: 8 x 300 quiet nights, and 1600 points that step."""
@@ -273,3 +276,35 @@ def table(found: dict[tuple[str, float], Cell]) -> str:
 
 def _texts(rates: Rates) -> list[Any]:
     return [f"{rates.false_alarms:.1%} of nights", *(f"{share:.1%}" for share in rates.found)]
+
+
+def show(_folder: Path) -> None:
+    """Print the table of all rules, and whether the gate keeps its promises."""
+    print("(n) the nightly gate on simulated histories of 100 points, beside asv's own rule; steps of sigma")
+    found = measure()
+    print(table(found))
+    print("    plain noise, by the nights of the baseline where nothing else is known:")
+    for num_nights in BASELINES:
+        told = zip(PROMISED, after(num_nights), strict=True)
+        print(f"    {num_nights}: " + ", ".join(f"{s:g} sigma within {n} nights {share:.1%}" for (s, n), share in told))
+    show_halved(max(cell.ours.halved for cell in found.values()))
+    alarms = [cell.ours.false_alarms for cell in found.values()]
+    print(goal(max(alarms) < MAX_FALSE_ALARMS, f"false alarms on less than {MAX_FALSE_ALARMS:.0%} of nights"))
+    for number, (sigmas, within) in enumerate(PROMISED):
+        most = {which: cell.best.found[number] for which, cell in found.items()}
+        least = {which: MIN_FOUND if share >= MIN_FOUND else MIN_FOUND * share for which, share in most.items()}
+        missed = [which for which, cell in found.items() if cell.ours.found[number] < least[which]]
+        unmet = ", ".join(f"{kind} {level:.0%}" for kind, level in missed)
+        text = f"{sigmas:g} sigma found within {within} nights in {MIN_FOUND:.0%}; where no rule can, of what one can"
+        print(goal(not missed, text + (f" (not: {unmet})" if missed else "")))
+
+
+def show_halved(false_alarms: float) -> None:
+    """Print what the rule of halved rates finds; its false alarms in the worst row of the gate's table are known."""
+    print(f"    points that fall to {FALLEN:.0%}, found in their first night; by the nights before:")
+    for level in HALVED_LEVELS:
+        one = halved(level)
+        told = ", ".join(f"{n}: {share:.0%}" for n, share in zip(HALVED_AFTER, one.found, strict=True))
+        print(f"    plain {level:.0%}: {told}; false alarms on {one.false_alarms:.1%} of nights")
+    most = f"false alarms of halved rates on less than {MAX_FALSE_ALARMS:.0%} of nights"
+    print(goal(false_alarms < MAX_FALSE_ALARMS, most))

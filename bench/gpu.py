@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
+
+from bench.tables import goal
 from benchsuite import run
 from benchsuite.results.store.record import TrialFigures
 from benchsuite.runner.device_check import plain_step_s
 
+MAX_STEP_RATIO = 1.02
 STEPS = 30
 
 
@@ -54,3 +59,21 @@ def unet3d_ratio() -> tuple[float, float]:
         plain.append(plain_step_s({"variant": "reference", **UNET3D}))
         ours.append(trial(UNET3D).step_s_mean or float("nan"))
     return min(ours) / min(plain), min(ours)
+
+
+def show(_folder: Path) -> None:
+    """Print the figures of each reference variant, where there is a CUDA device."""
+    if not torch.cuda.is_available():
+        print("(h) reference variants on a CUDA device: not run; torch sees none")
+        return
+    print(f"(h) reference variants on {torch.cuda.get_device_name()}, bfloat16, compiled, synthetic samples")
+    for name, wanted in GOALS.items():
+        found = trial(wanted.spec)
+        value = getattr(found, wanted.figure)
+        print(
+            f"    {name}: {wanted.figure} {value:.3g}, {found.samples_per_s:,.1f} samples/s, {found.step_s_mean:.4f} s"
+        )
+        print(goal(value is not None and value >= wanted.least, f"{wanted.figure} >= {wanted.least}"))
+    ratio, seconds = unet3d_ratio()
+    print(f"    UNet3D 128^3 step over the plainest loop's: {ratio:.3f} ({seconds:.4f} s)")
+    print(goal(ratio <= MAX_STEP_RATIO, f"<= {MAX_STEP_RATIO}"))

@@ -7,12 +7,14 @@ DALI, whose decoder is another, stands beside its own plainest use.
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from bench import raw
-from bench.loaders import FORMATS, PREFETCH, Scene, Started, cold_rate, hand_made, ours, warm_rate
-from bench.pairs import Ratio, interleaved
+from bench.pairs import Ratio, interleaved, print_best
+from bench.scenes import FORMATS, PREFETCH, Scene, Started, cold_rate, hand_made, image_scene, ours, warm_rate
 from benchsuite.storage.observe.page_cache import evict, warm
 
+MIN_RATIO = 0.9
 SAMPLES = 800
 PAIRS = 10
 COLD_SAMPLES = 4800
@@ -66,3 +68,14 @@ def measure_cold(scene: Scene) -> dict[tuple[str, str], Ratio]:
         for name in FORMATS
         for loader in LOADERS
     }
+
+
+def show(folder: Path) -> None:
+    """Print the ratios of warm and cold photographs, and DALI's."""
+    print("(f2) warm photographs through two workers over decoding and augmenting them in memory in two processes")
+    scene = image_scene(folder / "warm", SAMPLES, 2)
+    print_best(measure(scene), MIN_RATIO)
+    print("    DALI over its own plainest use")
+    print_best(of_dali(scene), 1.0)
+    print("    cold: whole epochs with the start of the loader")
+    print_best(measure_cold(image_scene(folder / "cold", COLD_SAMPLES, 2)), MIN_RATIO)

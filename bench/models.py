@@ -5,15 +5,18 @@ Both train on the same batch in float32 with the same optimizer, on one thread; 
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from bench.pairs import Ratio, interleaved
+from bench.tables import goal
 from benchsuite import workloads
 from benchsuite.workloads.unet3d import dice_cross_entropy
 from benchsuite.workloads.workload import Batch, Workload
 
+MAX_RATIO = 1.0
 PAIRS = 40
 STEPS = 3
 """Steps per block."""
@@ -165,3 +168,11 @@ def check_size(ours: nn.Module, theirs: nn.Module, name: str) -> None:
     sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in (ours, theirs)]
     if sizes[0] != sizes[1]:
         raise ValueError(f"{name}: {sizes[0]} parameters here, {sizes[1]} there: not the same model")
+
+
+def show(_folder: Path) -> None:
+    """Print the ratio of each model."""
+    print("(g) a step of each tiny model over the same model's by transformers or MONAI, float32, 1 thread")
+    for name, (ratio, ours_ms) in measure().items():
+        print(f"    {name}: {ratio} (ours {ours_ms:.0f} ms)")
+        print(goal(ratio.low <= MAX_RATIO, f"<= {MAX_RATIO}, within its interval"))

@@ -12,12 +12,14 @@ from pathlib import Path
 
 import yaml
 
+from bench.tables import goal
 from benchsuite.results.compare.nights import nights_of
 from benchsuite.results.gate.baseline import Check, check_nights
 from benchsuite.results.report.compare import check_lines
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 
+MAX_FALSE_ALARMS = 0.01
 QUIET, SLOWED, BASELINE = 46, 2, 14
 COMMAND = "from benchsuite.cli.app import main; main()"
 SAMPLES = 256
@@ -32,8 +34,6 @@ class Nights:
     """Quiet nights on which anything could be judged."""
     alarmed: int
     """Quiet nights on which it alarmed."""
-    spread: float
-    """Night-to-night standard deviation of the throughput of the noisiest point, relative."""
     found_after: int | None
     """Nights on one core until it alarmed; None: not within SLOWED."""
     text: list[str]
@@ -82,7 +82,6 @@ def measure(folder: Path) -> Nights:
         num_points=len({key for night in nights for key in night.trials}),
         judged=sum(found.num_judged > 0 for found in quiet),
         alarmed=sum(bool(found.alarms) for found in quiet),
-        spread=max((found.noise for one in slow for found in one.regressions), default=0.0),
         found_after=first,
         text=_said(slow, first),
         false=[line for found in quiet if found.alarms for line in check_lines(found)],
@@ -91,3 +90,14 @@ def measure(folder: Path) -> Nights:
 
 def _said(slow: list[Check], first: int | None) -> list[str]:
     return check_lines(slow[(first or len(slow)) - 1])
+
+
+def show(folder: Path) -> None:
+    """Print the alarms of quiet nights and of slow ones."""
+    print("(n2) the nightly gate on real sessions of this machine, the last ones on one core")
+    found = measure(folder)
+    print(f"    {found.num_points} points; {found.alarmed} alarms on {found.judged} quiet nights that could be judged")
+    print("".join(f"    alarmed: {line}\n" for line in found.false), end="")
+    print(goal(found.alarmed <= MAX_FALSE_ALARMS * found.judged, f"on less than {MAX_FALSE_ALARMS:.0%} of nights"))
+    print(goal(found.found_after is not None, f"the slow-down found within {SLOWED} nights"))
+    print("\n".join(f"    {line}" for line in found.text))

@@ -1,10 +1,12 @@
 """Ratios of two pieces of work from interleaved pairs: machines drift, neighbours in time do not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import bootstrap
+
+from bench.tables import goal
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,13 @@ def over_processes(ratios: Sequence[Sequence[float]], draws: int = 2000) -> Rati
     ]
     low, high = np.quantile(medians, (0.025, 0.975))
     return Ratio(float(np.median(np.concatenate(list(ratios)))), float(low), float(high), sum(map(len, ratios)))
+
+
+def print_best(found: Mapping[tuple[str, str], Ratio], wanted: float) -> None:
+    """Ratios by format and loader, and whether the best loader of every format reaches what is wanted."""
+    best: dict[str, float] = {}
+    for (name, loader), ratio in found.items():
+        print(f"    {name} {loader}: {ratio}")
+        best[name] = max(best.get(name, 0.0), ratio.median)
+    least = min(best, key=lambda name: best[name])
+    print(goal(best[least] >= wanted, f"best loader of every format >= {wanted} (least: {least})"))

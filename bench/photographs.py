@@ -1,13 +1,16 @@
 """(d) Generated photographs beside real ones: size and decode time per megapixel, in one run."""
 
+import os
 import time
 from pathlib import Path
 
 import numpy as np
 import simplejpeg
 
+from bench.tables import goal
 from benchsuite.storage.create.photos import photograph
 
+MAX_DIFFERENCE = 0.15
 NUM_GENERATED = 300
 ROUNDS = 9
 
@@ -34,3 +37,18 @@ def compare(sample: Path) -> dict[str, float]:
         "real_ms_per_mp": float(np.median([theirs for _, theirs in rounds])),
         "decode_ratio": float(np.median([ours / theirs for ours, theirs in rounds])),
     }
+
+
+def show(folder: Path) -> None:
+    """Print both, where IMAGENET_SAMPLE names a folder of real ones."""
+    sample = os.environ.get("IMAGENET_SAMPLE")
+    if not sample:
+        print("(d) generated against real photographs: not run; give a folder of ImageNet JPEGs as IMAGENET_SAMPLE=DIR")
+        return
+    found = compare(Path(sample))
+    print(
+        f"(d) generated photographs: mean {found['generated_mean_bytes'] / 1e3:.0f} KB, decode "
+        f"{found['generated_ms_per_mp']:.2f} ms/MP; real: {found['real_mean_bytes'] / 1e3:.0f} KB, "
+        f"{found['real_ms_per_mp']:.2f} ms/MP; ratio {found['decode_ratio']:.3f}"
+    )
+    print(goal(abs(found["decode_ratio"] - 1) <= MAX_DIFFERENCE, f"within {MAX_DIFFERENCE:.0%}"))

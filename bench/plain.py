@@ -2,8 +2,9 @@
 
 import io
 import itertools
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,12 @@ import torch
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import default_collate
 
-from bench.plain_records import Get, record_getter
-from benchsuite.storage.dataset.fields import RECORD_KINDS
+from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS
 from benchsuite.storage.dataset.kinds import Kind, decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset, text
-from benchsuite.storage.dataset.sample import Sample, Value
+from benchsuite.storage.dataset.sample import Array, Sample, Value
 
+Get = Callable[[int], dict[str, Value]]
 Counted = tuple[dict[str, Any], list[int]]
 """A batch, and the rows of the index in it, or none where the library does not tell."""
 
@@ -64,6 +65,42 @@ def getter(dataset: Dataset) -> Get | None:
             return {"image": np.load(io.BytesIO(content)), "label": np.load(io.BytesIO(label))}
 
     return {"files": from_files, "hdf5": from_hdf5, "lmdb": from_lmdb}.get(dataset.manifest.format)
+
+
+def record_getter(dataset: Dataset, files: list[Path]) -> Get | None:
+    """Reads the fields of a row, in `files[row]`, with the format's library; None where that reads in sequence."""
+    names = KIND_FIELDS[dataset.manifest.kind]
+    opened: dict[str, Any] = {}
+
+    def from_files(row: int) -> dict[str, Value]:
+        return _fields(np.load(files[row]), names)
+
+    def from_hdf5(row: int) -> dict[str, Value]:
+        import h5py
+
+        file = opened["file"] = opened.get("file") or h5py.File(files[0])
+        return {name: np.asarray(file[name][row]) for name in names}
+
+    def from_lmdb(row: int) -> dict[str, Value]:
+        import lmdb
+
+        if "map" not in opened:
+            opened["map"] = lmdb.open(str(files[0]), subdir=False, readonly=True, lock=False)
+        with opened["map"].begin() as transaction:
+            return _fields(np.load(io.BytesIO(transaction.get(f"{row:010d}/npy".encode()))), names)
+
+    def from_tokens(row: int) -> dict[str, Value]:
+        if "stream" not in opened:
+            opened["stream"] = np.memmap(files[0], dataset.manifest.fields[0].dtype, "r")
+        length = dataset.manifest.params["seq_len"]
+        return {"tokens": opened["stream"][row * length : (row + 1) * length + 1]}
+
+    ways: Mapping[str, Get] = {"files": from_files, "hdf5": from_hdf5, "lmdb": from_lmdb, "tokens": from_tokens}
+    return ways.get(dataset.manifest.format)
+
+
+def _fields(stored: Array, names: tuple[str, ...]) -> dict[str, Value]:
+    return {name: stored[name] for name in names} if stored.dtype.names else {names[0]: stored}
 
 
 class _Map(TorchDataset[tuple[dict[str, Any], int]]):

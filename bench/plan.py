@@ -6,6 +6,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.tables import goal
+
+MAX_S, MAX_BYTES = 10.0, 1e9
 POINTS, DONE = 100_000, 90_000
 CHILD = "import sys; from bench.plan import child; child(sys.argv[1])"
 
@@ -16,7 +19,6 @@ class Planned:
 
     expand_s: float
     resume_s: float
-    points: int
     left: int
     memory_bytes: int
 
@@ -49,7 +51,6 @@ def child(folder: str) -> None:
     found = Planned(
         expand_s=expand_s,
         resume_s=time.perf_counter() - start,
-        points=len(plan.points),
         left=len(state.todo),
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
@@ -87,3 +88,13 @@ def fill(folder: str) -> None:
     with (segments / "made.jsonl").open("w") as file:
         for point in plan.points[:DONE]:
             file.write(attempt.of(point).record("ok").model_dump_json() + "\n")
+
+
+def show(folder: Path) -> None:
+    """Print seconds and memory."""
+    print(f"(p) a plan of {POINTS:,} trials")
+    found = measure(folder)
+    print(f"    expanded and checked in {found.expand_s:.1f} s; {found.left:,} found left in {found.resume_s:.1f} s")
+    print(f"    {found.memory_bytes / 1e9:.2f} GB of memory")
+    print(goal(found.expand_s + found.resume_s <= MAX_S, f"<= {MAX_S:.0f} s in all"))
+    print(goal(found.memory_bytes <= MAX_BYTES, f"<= {MAX_BYTES / 1e9:.0f} GB"))

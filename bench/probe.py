@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
+from bench.tables import goal
 from benchsuite.storage.observe import page_cache
 from benchsuite.storage.rawspeed import fio
 from benchsuite.storage.rawspeed.plain_reader import (
@@ -18,6 +19,7 @@ from benchsuite.storage.rawspeed.plain_reader import (
 )
 from benchsuite.storage.rawspeed.probe import write_incompressible
 
+MAX_DIFFERENCE = 0.1
 SIZE_BYTES = 64 * (16 << 20)
 BLOCKS = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 DEPTHS = (1, 4, 16)
@@ -79,3 +81,15 @@ def table(pairs: list[Pair]) -> str:
 
 def _spread(rates: tuple[float, ...]) -> str:
     return f"{median(rates) / 1e6:,.0f} ({min(rates) / 1e6:,.0f}..{max(rates) / 1e6:,.0f})"
+
+
+def show(folder: Path) -> None:
+    """Print both engines' rates, where fio is installed."""
+    if not fio.installed():
+        print("(i) our own reads beside fio's: not run; fio is not installed")
+        return
+    print("(i) the own engine of `probe storage` beside fio: the same file, reads and readers, interleaved rounds")
+    pairs = list(measure(folder))
+    print(table(pairs))
+    far = [pair for pair in pairs if abs(pair.ratio - 1) > MAX_DIFFERENCE]
+    print(goal(not far, f"own / fio within {MAX_DIFFERENCE:.0%}: {len(pairs) - len(far)} of {len(pairs)} cells"))

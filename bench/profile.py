@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bench.pairs import Ratio, interleaved
+from bench.tables import goal
 from benchsuite.storage import KINDS, LOADERS, load
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
@@ -22,6 +23,7 @@ from benchsuite.storage.observe.io_trace import Tracer
 from benchsuite.storage.observe.page_cache import warm
 from benchsuite.workloads.facts import FACTS
 
+MAX_RATIO = 1.05
 FORMATS = ("files", "hdf5", "webdataset", "lmdb", "tfrecord", "parquet", "mds", "tokens")
 WORKLOADS = {"tokens": ("gpt_neox", {"seq_len": 512, "vocab_size": 50304})}
 """Formats that store no BERT sequences, and what they get of about the same length."""
@@ -105,3 +107,14 @@ def measure(folder: Path) -> tuple[dict[str, tuple[Ratio, Ratio]], float]:
     """Ratios and null runs by format, and the direct cost of a file."""
     made = datasets(folder)
     return {name: in_line(dataset) for name, dataset in made.items()}, direct_cost_us(made["files"])
+
+
+def show(folder: Path) -> None:
+    """Print the ratio and the null run of each format."""
+    print("(k) CPU seconds of a loader with its I/O profiled over those without; warm, reading in the training process")
+    ratios, direct_us = measure(folder)
+    for name, (ratio, null) in ratios.items():
+        what = "token" if name in WORKLOADS else "BERT"
+        print(f"    {what} sequences, {name}: {ratio}; null run {null.median:.4f} [{null.low:.4f} {null.high:.4f}]")
+        print(goal(ratio.high <= MAX_RATIO, f"upper bound <= {MAX_RATIO}"))
+    print(f"    noting how a file is read whole (open, fstat, read, close): {direct_us:.1f} us")

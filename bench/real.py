@@ -27,6 +27,7 @@ from bench.au import (
     registered,
     undisturbed,
 )
+from bench.tables import goal
 from benchsuite import storage
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.launcher import Launcher, load_launcher
@@ -217,4 +218,4 @@ def show(folder: Path) -> None:
     print(f"    {inside} of {len(found)} truths in the interval, {near} in it or within {NEAR}; farthest {worst:.3f}")
     print(f"    mean distance of the median from the truth {statistics.mean(errors):.4f}, largest {max(errors):.3f}")
     met = inside >= MIN_INSIDE * len(found)
-    print(f"   goal: {MIN_INSIDE:.0%} of the truths in their 95 % interval: {'met' if met else 'MISSED'}")
+    print(goal(met, f"{MIN_INSIDE:.0%} of the truths in their 95 % interval"))

@@ -11,10 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from bench.tables import goal, spread
 from benchsuite.results.charts import page as html
 from tests.results.charts.chromium import browser_command, tab
 from tests.results.report.reported import many
 
+MAX_PRINT_S = {"table": 3.0, "csv": 3.0, "html": 8.0}
+MAX_PRINT_BYTES = 400e6
+MAX_REPORT_BYTES, MAX_OPEN_S = 6e6, 2.0
 TRIALS, POINTS, OPENINGS = 2000, 1000, 7
 RECORDS, STORES = 5000, (1000, 2500)
 """Records of each store, and the points of each."""
@@ -83,3 +89,24 @@ def _run(folder: Path, words: list[str]) -> Printed:
     peak = re.search(r"^VmHWM:\s*(\d+) kB", done.stderr, re.MULTILINE)
     assert peak is not None
     return Printed(time.perf_counter() - started, int(peak[1]) * 1024)
+
+
+def show(folder: Path) -> None:
+    """Print what `report` takes, and the HTML page's size and time to draw."""
+    for points in STORES:
+        print(f"(r) `report` of {RECORDS:,} records of {points:,} points")
+        for name, one in printed(folder / str(points), points).items():
+            most_s = MAX_PRINT_S[name]
+            print(f"    {name}: {one.seconds:.1f} s, {one.peak_bytes / 1e6:.0f} MB")
+            print(goal(one.seconds <= most_s, f"<= {most_s:.0f} s"))
+            if name != "html":
+                print(goal(one.peak_bytes <= MAX_PRINT_BYTES, f"<= {MAX_PRINT_BYTES / 1e6:.0f} MB"))
+    print(f"(r) the HTML report of {TRIALS:,} trials of {POINTS:,} points")
+    found = measure(folder)
+    if found is None:
+        print("    not opened: no Chromium is installed (`make browser` installs it on Debian)")
+        return
+    print(f"    written in {found.write_s:.1f} s, {found.num_bytes / 1e6:.2f} MB")
+    print(goal(found.num_bytes <= MAX_REPORT_BYTES, f"<= {MAX_REPORT_BYTES / 1e6:.0f} MB"))
+    print(f"    opened and drawn: {spread(found.open_s)}")
+    print(goal(float(np.median(found.open_s)) <= MAX_OPEN_S, f"<= {MAX_OPEN_S} s"))

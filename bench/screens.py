@@ -6,12 +6,15 @@ of Student's t of 5 degrees.
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.tables import goal
 from benchsuite.results.compare.slow_nodes import NODE, PROBED, outliers
 
+MAX_FALSE_ALARMS = 0.01
 NODES = (3, 4, 8, 16, 64)
 NOISE = ((0.005, 0.005, 0), (0.01, 0.01, 0), (0.03, 0.01, 0), (0.02, 0.01, 5))
 """Between nodes, within a node, degrees of the tails (0: normal)."""
@@ -52,3 +55,16 @@ def lines() -> Iterator[tuple[int, tuple[float, float, int], list[float]]]:
     for nodes in NODES:
         for noise in NOISE:
             yield nodes, noise, [share(nodes, noise), *(share(nodes, noise, slower) for slower in SLOWER)]
+
+
+def show(_folder: Path) -> None:
+    """Print a row for each number of nodes and noise, as it is simulated."""
+    print("(m) screens of nodes: between nodes, within one, tails; false accusations; found that are slower by")
+    print("| nodes | noise | healthy ones accused | " + " | ".join(f"{slower:.0%} slower" for slower in SLOWER) + " |")
+    print("|---:|---|---:|" + "---:|" * len(SLOWER))
+    worst = 0.0
+    for nodes, (between, within, tails), (false, *found) in lines():
+        worst = max(worst, false)
+        noise = f"{between:.1%}, {within:.1%}{', heavy tails' if tails else ''}"
+        print(f"| {nodes} | {noise} | {false:.1%} | " + " | ".join(f"{each:.0%}" for each in found) + " |", flush=True)
+    print(goal(worst < MAX_FALSE_ALARMS, f"false accusations < {MAX_FALSE_ALARMS:.0%}"))

@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 from scipy.stats import spearmanr
 
-from bench.loaders import make_one
+from bench.scenes import make_one
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.observe.page_cache import evict
@@ -203,3 +203,14 @@ def measured(folder: Path, condition: Condition) -> TrialRecord:
     if done.returncode:
         raise RuntimeError(done.stderr.strip())
     return TrialRecord.model_validate_json(done.stdout)
+
+
+def show(folder: Path) -> None:
+    """Print a row for each condition."""
+    print("(o) volumes of 15 MB from LMDB, warm, one worker: samples/s in ten sessions")
+    columns = ("sessions", "samples/s", "most over least", "plain copy before each", "correlation with it", "caveats")
+    print(f"| {' | '.join(columns)} |\n|---|---|---|---|---|---|")
+    for found in report(folder):
+        rates, caveats = " ".join(f"{rate:.0f}" for rate in found.rates), ", ".join(found.caveats) or "none"
+        beside = f"{found.spread:.2f} | {found.spread_of_copying:.2f} | {found.correlation:.2f}"
+        print(f"| {found.condition.name} | {rates} | {beside} | {caveats} |")

@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from bench.tables import goal
 from bench.throttle import throttled
+from benchsuite.contract.exit_codes import REGRESSION
 from benchsuite.contract.version import VERSION
 from benchsuite.nightly import init
 from benchsuite.nightly.night import git, publish
@@ -28,6 +30,7 @@ from benchsuite.results.store.record import TrialFigures, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 
+MAX_PUBLISH_S = 120.0
 ROOT = Path(__file__).parents[1]
 NIGHTS, SLOW_FROM, UPGRADED_ON = 14, 10, 12
 FAST_BYTES_PER_S, SLOW_BYTES_PER_S = 24_000_000, 15_000_000
@@ -197,3 +200,24 @@ def _trial(night: int, number: int, point: dict[str, Any]) -> TrialRecord:
         env={"host": "here", "cores": 2, "libraries": {}},
         figures=TrialFigures(samples_per_s=100.0 + number, au=0.5, peak_memory_bytes=1000),
     )
+
+
+def show(folder: Path) -> None:
+    """Print the nights' alarms, asv's page of regressions, and what many points take."""
+    print(f"(n3) {NIGHTS} nights of a site with asv, from a wheel")
+    print(f"    the disk slows on the {SLOW_FROM}th, benchsuite changes on the {UPGRADED_ON}th")
+    repository, found = nights(folder)
+    alarmed = [night for night in found if night.code == REGRESSION]
+    for line in alarmed[0].said if alarmed else []:
+        print(f"    {line}")
+    first = alarmed[0].number if alarmed else 0
+    print(goal(first in (SLOW_FROM, SLOW_FROM + 1), f"named by the second slow night (on the {first}th)"))
+    early = [night.number for night in alarmed if night.number < SLOW_FROM]
+    print(goal(not early, f"no alarm before (alarms: {early})"))
+    last = " ".join(found[-1].said)
+    print(goal("benchsuite itself changed" not in last, "the new version, two nights later, is no cause of it"))
+    names = [str(entry[0]) for entry in regressions(repository)]
+    print(goal(any("seconds_per_sample" in name for name in names), f"on asv's page of regressions: {names}"))
+    exported_s, published_s = many_points(folder / "many")
+    print(f"    {MANY} points: exported in {exported_s:.0f} s, published in {published_s:.0f} s")
+    print(goal(exported_s + published_s <= MAX_PUBLISH_S, f"within {MAX_PUBLISH_S:.0f} s"))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.throttle import throttled
+from bench.throttle import CannotThrottle, throttled
 from benchsuite.cli.sweep import run_file
 from benchsuite.cli.sweep_options import SweepOptions
 from benchsuite.results.store.store import ResultsStore
@@ -129,3 +129,15 @@ def figure(lines: list[Line]) -> str:
 
 def _y(au: float, height: int, top: int) -> float:
     return top + (height - 60) * (1.05 - min(au, 1.05)) / 1.05
+
+
+def show(folder: Path) -> None:
+    """Print the table, and draw it as docs/staging.svg."""
+    print("(s) utilization of emulated accelerators fed by a throttled shared disk and by node-local copies")
+    try:
+        lines = measure(folder)
+    except CannotThrottle as error:
+        print(f"    not run: {error}")
+        return
+    print(table(lines))
+    Path("docs/staging.svg").write_text(figure(lines))

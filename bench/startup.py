@@ -6,10 +6,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
+from bench.scenes import photographs_in
+from bench.tables import goal, spread
 from benchsuite.results.store.store import ResultsStore
 
+MAX_TRIAL_COST_S, MAX_HELP_S = 0.5, 0.3
 TORCHRUN_SCRIPT = """
 import torch.distributed as dist
 dist.init_process_group("gloo")
@@ -71,3 +75,16 @@ def _timed(command: list[str]) -> float:
     start = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True)
     return time.perf_counter() - start
+
+
+def show(folder: Path) -> None:
+    """Print what a trial, torchrun's start and `--help` take."""
+    photographs_in(folder)
+    print("(b) a 2-rank tiny trial beyond its own steps, the sweep under way")
+    for source, costs in trial_costs(folder, folder).items():
+        print(f"    source {source}: {spread(costs)}")
+        print(goal(float(np.median(costs)) <= MAX_TRIAL_COST_S, f"<= {MAX_TRIAL_COST_S} s"))
+    print(f"    torchrun, 2 ranks, gloo group, one barrier: {spread(torchrun_starts(folder))}")
+    times = help_times()
+    print(f"(c) benchsuite --help: {spread(times)}")
+    print(goal(float(np.median(times)) <= MAX_HELP_S, f"<= {MAX_HELP_S} s"))

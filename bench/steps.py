@@ -11,6 +11,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from bench.pairs import Ratio, interleaved
+from bench.scenes import photographs_in
+from bench.tables import goal
 from benchsuite.contract.rank_samples import Heartbeat
 from benchsuite.storage.dataset.kinds import IMAGE, decode_one, sample_rng
 from benchsuite.storage.dataset.manifest import Dataset as StoredDataset
@@ -28,6 +30,7 @@ from benchsuite.workloads.precision import Scaler
 from benchsuite.workloads.resnet50 import WORKLOAD
 from benchsuite.workloads.spec import ComputeSpec
 
+MAX_RATIO, MAX_OWN_RATIO = 1.02, 1.01
 BATCH = 8
 STEPS = 4
 """Steps per block; a pair is one block of each."""
@@ -200,3 +203,20 @@ def measure(files: Path) -> tuple[dict[str, Ratio], float, float]:
             "trial / plain loop, JPEG files through one worker each": interleaved(*pairs[1], PAIRS),
         }
         return ratios, direct_cost_us(folder), plain() / STEPS * 1e3
+
+
+def show(folder: Path) -> None:
+    """Print the ratios, the direct cost of a step and the harness's own."""
+    ratios, direct_us, step_ms = measure(photographs_in(folder))
+    print(f"(a) step time of a trial over the shortest plain PyTorch loop (plain step {step_ms:.1f} ms, 1 thread)")
+    for name, ratio in ratios.items():
+        print(f"    {name}: {ratio}")
+        if name.startswith("trial"):
+            print(goal(ratio.low <= MAX_RATIO, f"lower bound <= {MAX_RATIO}"))
+    print(f"    direct cost of clock, counters and heartbeat: {direct_us:.1f} us a step")
+    own, bare_ms = own_cost()
+    print(f"    own cost of the harness in steps of {bare_ms:.0f} ms: with clock and heartbeat over without")
+    for name, ratio in own.items():
+        print(f"    {name}: {ratio}")
+    print(goal(own["instrumented / bare"].high <= MAX_OWN_RATIO, f"whole interval <= {MAX_OWN_RATIO}"))
+    print(f"    overhead_fraction by direct cost: {direct_us / bare_ms / 1e3:.5%}")

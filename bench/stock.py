@@ -27,8 +27,9 @@ from tfrecord.iterator_utils import shuffle_iterator
 from tfrecord.reader import tfrecord_loader
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, get_worker_info
 
-from bench.loaders import make_one
 from bench.pairs import Ratio, over_processes, pairs
+from bench.scenes import make_one
+from bench.tables import goal
 from benchsuite.storage import KINDS, load, loader_of
 from benchsuite.storage.dataset.kinds import VOLUME, decode_one, random_crop
 from benchsuite.storage.dataset.manifest import Dataset as Stored
@@ -39,6 +40,7 @@ from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.observe.page_cache import evict, warm
 from benchsuite.workloads.facts import FACTS
 
+MAX_MEDIAN, MAX_APART, MIN_NEAR = 0.02, 0.05, 0.9
 FORMATS = ("files", "webdataset", "hdf5", "lmdb", "tfrecord")
 SEQUENCE = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_label")
 
@@ -356,3 +358,15 @@ def orders(found: dict[Cell, Compared]) -> list[str]:
         if apart and (one.rate.median < other.rate.median) != (of_ours[0] < of_ours[1]):
             wrong.append(f"{a.title}, {a.workers} workers, {'cold' if a.cold else 'warm'}: {a.form} and {b.form}")
     return wrong
+
+
+def show(folder: Path) -> None:
+    """Print each cell as it is measured, and what all come to."""
+    print("(k) reader stock beside the plainest script with the same library: samples/s over the script's")
+    found = report(folder)
+    off = {cell: abs(compared.ratio.median - 1) for cell, compared in found.items()}
+    middle = float(np.median([compared.ratio.median for compared in found.values()]))
+    near, wrong = sum(apart <= MAX_APART for apart in off.values()) / len(off), orders(found)
+    print(goal(abs(middle - 1) <= MAX_MEDIAN, f"median of all cells within {MAX_MEDIAN:.0%}: {middle:.3f}"))
+    print(goal(near >= MIN_NEAR, f"{MIN_NEAR:.0%} of cells within {MAX_APART:.0%}: {near:.0%}"))
+    print(goal(not wrong, f"the same order where the scripts' rates are apart: {'; '.join(wrong) or 'everywhere'}"))

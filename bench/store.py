@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.tables import goal
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 
+MAX_COMPACT_S, MAX_COMPACT_BYTES = 120.0, 2e9
+MAX_QUERY_S, MAX_FRAME_S = 1.0, 2.0
 NUM_RECORDS = 1_000_000
 NUM_SEGMENTS = 100
 NUM_SESSIONS = 10
@@ -154,3 +157,28 @@ def make(store: Path, num_records: int = NUM_RECORDS) -> int:
 def folder_bytes(folder: Path, pattern: str) -> int:
     """The size of the files in a folder that a pattern fits."""
     return sum(path.stat().st_size for path in folder.glob(pattern))
+
+
+def show(folder: Path) -> None:
+    """Print what compaction, a query and a frame take."""
+    path = folder / "store"
+    num_trials = make(path)
+    size, raw = (folder_bytes(path / "segments", name) / 1e9 for name in ("*[0-9].jsonl", "*.samples.jsonl"))
+    print(f"(m) {NUM_RECORDS:,} records ({size:.1f} GB, and {raw:.1f} GB raw samples) of {num_trials:,} trials")
+    done = called(path, "compact")
+    assert done.num_rows == NUM_RECORDS
+    parquet = folder_bytes(path / "parquet", "*.parquet") / 1e9
+    print(
+        f"    results compact: {done.seconds:.1f} s, {done.peak_bytes / 1e9:.2f} GB of memory, {parquet:.2f} GB Parquet"
+    )
+    met = done.seconds <= MAX_COMPACT_S and done.peak_bytes <= MAX_COMPACT_BYTES
+    print(goal(met, f"<= {MAX_COMPACT_S:.0f} s, <= {MAX_COMPACT_BYTES / 1e9:.0f} GB"))
+    query = called(path, "sql", query=QUERY)
+    assert query.again_s is not None and query.num_trials == num_trials // 2
+    print(f"    filter and group by two columns: {query.again_s:.2f} s; first time with imports {query.seconds:.2f} s")
+    print(goal(query.again_s <= MAX_QUERY_S, f"<= {MAX_QUERY_S:.0f} s"))
+    frame = called(path, "frame", columns=COLUMNS, where="session = 's3'")
+    assert frame.again_s is not None
+    what = f"frame() of {frame.num_rows:,} rows, {len(COLUMNS)} columns"
+    print(f"    {what}: {frame.again_s:.2f} s; first time with imports {frame.seconds:.2f} s")
+    print(goal(frame.again_s <= MAX_FRAME_S and frame.num_rows >= 99_000, f"<= {MAX_FRAME_S:.0f} s"))

@@ -9,11 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import torch
-
-from bench.pairs import Ratio
 from benchsuite.host.machine import this_machine
 
 RESULTS = Path("bench/results")
@@ -29,14 +27,9 @@ def goal(met: bool, text: str) -> str:
     return f"   goal: {text}: {'met' if met else 'MISSED'}"
 
 
-def print_best(found: Mapping[tuple[str, str], Ratio], wanted: float) -> None:
-    """Ratios by format and loader, and whether the best loader of every format reaches what is wanted."""
-    best: dict[str, float] = {}
-    for (name, loader), ratio in found.items():
-        print(f"    {name} {loader}: {ratio}")
-        best[name] = max(best.get(name, 0.0), ratio.median)
-    least = min(best, key=lambda name: best[name])
-    print(goal(best[least] >= wanted, f"best loader of every format >= {wanted} (least: {least})"))
+def spread(values: list[float]) -> str:
+    """Median, least and most."""
+    return f"median {median(values):.3f} s ({min(values):.3f}..{max(values):.3f}, n={len(values)})"
 
 
 class _Tee(io.StringIO):
@@ -76,6 +69,8 @@ def as_json(result: Mapping[str, Any]) -> str:
 
 def _machine() -> str:
     """Where it was measured, in words."""
+    import torch  # here, so that `plan`, whose process tells its own memory, can import this module
+
     devices = torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU"
     words = f"{this_machine().cores} cores, {devices}"
     return f"{words}, Linux {platform.release()}, Python {platform.python_version()}, torch {torch.__version__}"

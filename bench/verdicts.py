@@ -25,6 +25,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import benchsuite
+from bench.tables import goal
 from bench.throttle import V1, CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
 from benchsuite.grid.point import Point
@@ -34,6 +35,7 @@ from benchsuite.runner.single_trial import run_in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 
+MIN_RIGHT = 0.95
 FORMATS = ("files", "webdataset", "hdf5", "lmdb", "tfrecord")
 STREAMS = ("webdataset", "tfrecord")
 PHOTOS, VOLUMES, SEQUENCES = 400, 60, 600
@@ -472,3 +474,15 @@ def matrix(found: list[Judged]) -> list[str]:
         cells = [str(counts[made, said] or "") for said in names]
         rows.append(f"| {made} | {' | '.join(cells)} |")
     return rows
+
+
+def show(folder: Path) -> None:
+    """Print the matrix of causes and verdicts."""
+    print("(n) causes that were made, and what trials and watch say of them")
+    found = report(folder)
+    told = [one for one in found if one.said not in (None, CANNOT_TELL, SHARED_MEMORY)]
+    right = sum(one.said in one.cause.expected for one in told)
+    abstained = sum(one.said == CANNOT_TELL for one in found)
+    print("\n".join(matrix(found)))
+    print(goal(right >= MIN_RIGHT * len(told), f"{right} of {len(told)} causes that are named are right (goal: 95 %)"))
+    print(f"    of {len(found)} causes {abstained} abstentions, {sum(one.said is None for one in found)} not made here")

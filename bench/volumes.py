@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from bench import raw
-from bench.loaders import cold_rate, ours, volume_scene
-from bench.pairs import Ratio, interleaved
+from bench.pairs import Ratio, interleaved, print_best
+from bench.scenes import cold_rate, ours, volume_scene
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.observe.page_cache import evict
 
+MIN_RATIO = 0.95
 SAMPLES = 24
 PAIRS = 8
 FORMATS = ("files", "hdf5", "lmdb")
@@ -37,3 +38,9 @@ def measure(folder: Path, workers: int) -> dict[tuple[str, str], Ratio]:
         for name in FORMATS
         for loader in LOADERS
     }
+
+
+def show(folder: Path) -> None:
+    """Print the ratios by format and loader."""
+    print("(f3) cold volumes through two workers over preadv of the same files by two threads")
+    print_best(measure(folder, 2), MIN_RATIO)

@@ -12,10 +12,13 @@ from torch.utils.data import DataLoader
 
 import benchsuite
 from bench.pairs import Ratio, interleaved
+from bench.scenes import photographs_in
 from bench.steps import BATCH, VARIANT, PlainImages
+from bench.tables import goal
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.workloads.resnet50 import WORKLOAD
 
+MAX_RATIO = 1.01
 STEPS = 8
 PAIRS = 60
 FILE_PAIRS = 30
@@ -95,3 +98,15 @@ def measure(files: Path) -> tuple[dict[str, Ratio], dict[str, float]]:
         "no marks": direct_cost_us(()),
         "3 marks": direct_cost_us(("forward", "backward", "optimizer")),
     }
+
+
+def show(folder: Path) -> None:
+    """Print the ratios and direct costs."""
+    ratios, direct_us = measure(photographs_in(folder))
+    print("(j) a training loop in benchsuite.watch over the same loop without (ResNet-50 tiny, batch 8, 1 thread)")
+    for name, ratio in ratios.items():
+        print(f"    {name}: {ratio}")
+        if name.startswith("watched"):
+            print(goal(ratio.low <= MAX_RATIO, f"lower bound <= {MAX_RATIO}"))
+    for name, cost_us in direct_us.items():
+        print(f"    direct cost, {name}: {cost_us:.1f} us a step")

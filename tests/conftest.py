@@ -158,7 +158,7 @@ def published() -> dict[str, pd.DataFrame]:
     path = os.environ.get("PUBLISHED_TABLES")
     if not path:
         pytest.skip("PUBLISHED_TABLES names no JSON file of published tables: the rows in this file were checked")
-    from bench.published import tables
+    from bench.predict import tables
 
     return tables(Path(path))
 

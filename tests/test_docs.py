@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.__main__ import SECTIONS
 from benchsuite import run
 from benchsuite.cli.app import EXAMPLES, VERBS, added_verbs, load_verb, run_command
 from benchsuite.contract.errors import UserError
@@ -59,6 +60,12 @@ def test_files_that_are_named_exist(name: str) -> None:
         assert (ROOT / path).exists(), f"{name} names {path}"
     for path in re.findall(r"\b[A-Z]+\.md\b", text):
         assert (ROOT / path).exists(), f"{name} names {path}"
+
+
+def test_each_section_of_the_benchmarks_is_a_file() -> None:
+    for name in SECTIONS:
+        assert "\ndef show(" in (ROOT / "bench" / f"{name}.py").read_text(), f"bench/{name}.py has no show"
+    assert {path.stem for path in (ROOT / "bench" / "results").glob("*.json")} <= SECTIONS.keys()
 
 
 def test_what_to_change_is_where_contributing_says() -> None:

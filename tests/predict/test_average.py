@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from bench.predictions import predicted, simulated
+from bench.predict import predicted, simulated
 from benchsuite.predict.average import DRIFTS, FULL, LAWS, NO_LOSS, NOISES, fit, quantiles
 from benchsuite.predict.curve import Kind
 

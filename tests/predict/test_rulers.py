@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bench.predictions import (
+from bench.predict import (
     LEAST_COVERED,
     MOST_OVER,
     Held,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import step_times
+from bench import comm
 from benchsuite.predict.theory.collectives import BUSBW, PASSES, terms, time_s
 from benchsuite.probe.comm.step_tables import table
 from tests.predict.published_tables import all_rows
@@ -89,7 +89,7 @@ class TestMeasured:
         """Within 4.5 %, with no latency and 25 MB/s out of each rank."""
         beta = 8 / 200e6
         if op == "broadcast":
-            found = step_times.time_s(table(op, "binomial", n), size, 0, beta)
+            found = comm.time_s(table(op, "binomial", n), size, 0, beta)
         else:
             found = float(time_s(op, n, size, 0, beta))
         assert found * 1e3 == pytest.approx(ms, rel=0.045)

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bench import collectives as measured_collectives
-from bench import step_times
+from bench import comm
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory import collectives
 from benchsuite.probe.comm.replay import Held, in_words, replay
@@ -236,17 +235,17 @@ TIMES_BY_HAND = [
 @pytest.mark.parametrize(("num_ranks", "op", "algorithm", "messages", "wire", "reduced"), TIMES_BY_HAND)
 def test_time(num_ranks: int, op: str, algorithm: str, messages: float, wire: float, reduced: float) -> None:
     found = table(op, algorithm, num_ranks)
-    each = [step_times.time_s(found, 1.0, *one) for one in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))]
+    each = [comm.time_s(found, 1.0, *one) for one in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))]
     assert each == pytest.approx([messages, wire, reduced])
     together_s = messages * 1e-3 + wire * 10e-3 + reduced * 1e-3
-    assert step_times.time_s(found, 1e6, 1e-3, 1e-8, 1e-9) == pytest.approx(together_s)
+    assert comm.time_s(found, 1e6, 1e-3, 1e-8, 1e-9) == pytest.approx(together_s)
 
 
 @pytest.mark.parametrize("num_ranks", range(1, 17))
 def test_a_ring_takes_what_its_closed_form_says(num_ranks: int) -> None:
     for op in ("all_reduce", "reduce_scatter", "all_gather"):
         form = float(collectives.time_s(op, num_ranks, 1e6, 1e-3, 1e-8, 1e-9))
-        assert step_times.time_s(table(op, "ring", num_ranks), 1e6, 1e-3, 1e-8, 1e-9) == pytest.approx(form)
+        assert comm.time_s(table(op, "ring", num_ranks), 1e6, 1e-3, 1e-8, 1e-9) == pytest.approx(form)
         sent = table(op, "ring", num_ranks).sent_elements(num_ranks * 5)
         assert sent == pytest.approx([float(collectives.terms(op, num_ranks).wire) * num_ranks * 5] * num_ranks)
 
@@ -256,7 +255,7 @@ def test_sharded_servers_queue(num_ranks: int) -> None:
     """In an order in which no two messages meet at a port it would take as long as a ring."""
     given = (1e6, 1e-3, 1e-8, 1e-9)
     ring, served = (
-        step_times.time_s(table("all_reduce", name, num_ranks), *given) for name in ("ring", "parameter_server_sharded")
+        comm.time_s(table("all_reduce", name, num_ranks), *given) for name in ("ring", "parameter_server_sharded")
     )
     assert ring <= served * (1 + 1e-9) and served <= 2 * ring
 
@@ -265,8 +264,8 @@ def test_sharded_servers_queue(num_ranks: int) -> None:
 def test_nobody_sends_for_longer_than_it_takes(num_ranks: int) -> None:
     for op, algorithms in STEP_TABLES.items():
         for found in (table(op, algorithm, num_ranks) for algorithm in algorithms):
-            assert max(found.messages()) <= step_times.time_s(found, 1.0, 1.0, 0.0)
-            assert max(found.sent_elements(840)) <= step_times.time_s(found, 840.0, 0.0, 1.0) + 1e-9
+            assert max(found.messages()) <= comm.time_s(found, 1.0, 1.0, 0.0)
+            assert max(found.sent_elements(840)) <= comm.time_s(found, 840.0, 0.0, 1.0) + 1e-9
 
 
 SHARED_BUS = [(2, 262144, 5.1), (2, 1048576, 20.7), (2, 4194304, 83.4), (4, 1048576, 62.8), (4, 4194304, 250.9)]
@@ -320,8 +319,8 @@ def test_mistakes(arguments: tuple, words: str) -> None:  # type: ignore[type-ar
 
 def test_goals_of_collectives_name_each_step_table(capsys: pytest.CaptureFixture[str]):
     times = {"backend": 1.02, "ring": 1.05, "tree": 1.3}
-    held = [measured_collectives.Held(4, "all_reduce", name, 1 << 20, s, 1.0) for name, s in times.items()]
-    measured_collectives.show_gaps(held)
+    held = [comm.Held(4, "all_reduce", name, 1 << 20, s, 1.0) for name, s in times.items()]
+    comm.show_gaps(held)
     assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
         "gloo's own against its wire: median 2.0%, worst 2.0%",
         "goal: gloo's own: median <= 10%: met",

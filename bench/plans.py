@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from bench.predictions import told
+from bench.tables import goal
 from benchsuite.contract.errors import UserError
 from benchsuite_plan.layout import machines, models
 from benchsuite_plan.layout.candidates import Choices, Job, Layouts, valid_layouts
@@ -185,16 +185,14 @@ def show(_folder: Path) -> None:
     error = float(np.median([abs(each.step_s / each.run.step_s - 1) for each in counted]))
     held = float(np.mean([each.holds for each in counted]))
     print(f"    {len(counted)} rows count: median error {error:.1%}, {held:.0%} within their intervals")
-    told(width <= MAX_HALF_WIDTH, f"median half-width {width:.0%} <= {MAX_HALF_WIDTH:.0%}")
+    print(goal(width <= MAX_HALF_WIDTH, f"median half-width {width:.0%} <= {MAX_HALF_WIDTH:.0%}"))
     ours = float(np.mean([score(each.low_s, each.high_s, each.run.step_s) for each in counted]))
     theirs = ruler_score(found)
-    told(
-        ours < theirs,
-        f"interval score {ours:.2f} < {theirs:.2f} of constant utilizations, at the width that suits them best",
-    )
+    best = f"interval score {ours:.2f} < {theirs:.2f} of constant utilizations, at the width that suits them best"
+    print(goal(ours < theirs, best))
     for words, timed in contests():
         chosen = min(timed, key=lambda run: float(cost(run.job, fastest_of(run), run.job.typical).step_s[0]))
         fastest = min(run.step_s for run in timed)
         lost = chosen.step_s / fastest - 1
         print(f"    {len(timed)} layouts of {chosen.job.model.name} timed together ({words})")
-        told(lost <= MAX_SLOWER, f"the chosen one takes {lost:.1%} longer than the fastest, <= {MAX_SLOWER:.0%}")
+        print(goal(lost <= MAX_SLOWER, f"the chosen one takes {lost:.1%} longer than the fastest, <= {MAX_SLOWER:.0%}"))

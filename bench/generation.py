@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bench.tables import goal
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 
+MIN_RATIO = 0.5
 SAMPLES_WRITTEN = 40
 ROUNDS = 4
 BLOCK_BYTES = 8 << 20
@@ -72,3 +74,12 @@ def measure(folder: Path) -> dict[str, Written]:
         ratios = [float(a / b) for a, b in rounds]
         found[name] = Written(float(ours), float(disk), float(np.median(ratios)), min(ratios), max(ratios))
     return found
+
+
+def show(folder: Path) -> None:
+    """Print each format's rate beside the disk's."""
+    print("(e) writing volumes beside the disk's own streaming speed, both flushed to the disk")
+    for name, ratio in measure(folder).items():
+        rates = f"{ratio.ours / 1e6:,.0f} MB/s, disk {ratio.disk / 1e6:,.0f} MB/s"
+        print(f"    {name}: {rates}, ratio {ratio.ratio:.2f} ({ratio.least:.2f}..{ratio.most:.2f})")
+        print(goal(ratio.ratio >= MIN_RATIO, f">= {MIN_RATIO}"))
