@@ -93,7 +93,7 @@ def sweep(
     raise typer.Exit(run_file(file, options, dry_run))
 
 
-@takes_sweep_options(without=("retry", "profile", "until", "lease", "order_seed"))
+@takes_sweep_options(only=("session", "store", "overrides", "launcher"))
 def search(
     file: Annotated[
         Path, typer.Argument(help="A sweep file (YAML) of an emulated device, whose world_size is searched.")

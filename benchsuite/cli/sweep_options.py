@@ -47,12 +47,14 @@ class SweepOptions:
             yield from (_option(name), str(item))
 
 
-def takes_sweep_options(without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that gives a verb an option for each field of SweepOptions, except some.
+def takes_sweep_options(
+    without: Collection[str] = (), only: Collection[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a verb an option for each field of SweepOptions, except some, or for some alone.
 
     The verb's last parameter is `options: SweepOptions`; typer sees the fields in its place.
     """
-    hints, names = get_type_hints(SweepOptions, include_extras=True), _field_names(without)
+    hints, names = get_type_hints(SweepOptions, include_extras=True), [*(only or _field_names(without))]
 
     def with_options(verb: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(verb)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from benchsuite.grid.blocks import STEADY_TURNS
+from benchsuite.grid.blocks import SETTLING_STEPS, STEADY_TURNS
 from benchsuite.host.processes import everyone_s, tree_cpu_s
 from benchsuite.watcher.feeders import Feeders, Living, feeders
 from benchsuite.watcher.readers import LoadTimes, ReaderTimes, tree_io
@@ -26,7 +26,6 @@ REPLAYED = frozenset({"settling", "ceiling"})
 """Kinds of steps that get the batch before again."""
 CEILING_BLOCKS = 4
 CEILING_STEPS = 8
-SETTLING_STEPS = 2
 BETWEEN_STEPS = 32
 MAX_DEPTH = 4
 """A batch is looked into so far for its first array."""
