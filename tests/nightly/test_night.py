@@ -167,12 +167,10 @@ class TestNights:
         assert told["session"] == "2026-11-03"
         assert {"host", "cpu", "libraries.torch", "data.file_system"} <= told["facts"].keys()
         assert "load_average" not in told["facts"], "what differs between any two trials is no fact of a night"
-        changed = {
-            line[1:].split('"')[1]
-            for line in site.git("show", "--format=", "-U0", "--", "night.json").splitlines()
-            if line[:2] == "+ "
-        }
-        assert changed == {"session"}, "a night that is like the one before changes nothing else"
+        before = json.loads(site.git("show", "HEAD~1:night.json"))
+        assert [key for key in told if told[key] != before[key] and key != "facts"] == ["session"]
+        changed = [fact for fact in told["facts"] if told["facts"][fact] != before["facts"].get(fact)]
+        assert changed == ["reader"], "with a format comes its library; all else is as in the night before"
 
     def test_check_compares_from_the_second_night_on(self, nights: list[Any]) -> None:
         assert "one night so far, with which the next one will be compared" in nights[0].stdout

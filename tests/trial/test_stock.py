@@ -84,7 +84,7 @@ grid:
     plan = expand(load_sweep(file, []), Machine(cores=4, cuda_devices=0))
     assert len(plan.points) == 1
     (skipped,) = plan.skipped
-    assert "set data.reader: tuned" in skipped.reason
+    assert "set data.loader: torch, or data.reader: tuned" in skipped.reason
 
 
 OWN = """
