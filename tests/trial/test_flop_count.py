@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from benchsuite import workloads
 from benchsuite.analysis import flops
-from benchsuite.analysis.flops import flops_of, tell
+from benchsuite.analysis.flops import flops_of, write_known_flops
 from benchsuite.contract.rank_samples import FLOPS_FILE, RankIdentity
 from benchsuite.trial import costs
 from benchsuite.trial.costs import flops_by_rank
@@ -56,7 +56,7 @@ def test_a_later_trial_is_told(tmp_path: Path, resnet: Workload, monkeypatch: py
     assert found is not None and (found.parameters, found.convention) == (7, "made up")
     for name, asked in (("same", spec), ("other", other), ("sized", sized)):
         (tmp_path / name).mkdir()
-        tell(asked, tmp_path / name)
+        write_known_flops(asked, tmp_path / name)
     assert [path.parent.name for path in tmp_path.rglob(FLOPS_FILE)] == ["same"]
     monkeypatch.setattr(costs, "count", no_count)
     assert flops_by_rank(spec, resnet, me(tmp_path / "same")) == TOLD
@@ -64,7 +64,7 @@ def test_a_later_trial_is_told(tmp_path: Path, resnet: Workload, monkeypatch: py
 
 def test_nothing_is_told_before_the_first_count(tmp_path: Path):
     assert flops_of(made_spec(), [made_result()]) is None
-    tell(made_spec(), tmp_path)
+    write_known_flops(made_spec(), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -85,13 +85,13 @@ def test_what_cannot_be_counted_is_tried_once(tmp_path: Path, resnet: Workload, 
     found = flops_by_rank(spec, looks, me(tmp_path))
     assert found == {}
     assert flops_of(spec, [made_result(flops=found)]) is None
-    tell(spec, tmp_path)
+    write_known_flops(spec, tmp_path)
     assert json.loads((tmp_path / FLOPS_FILE).read_text()) == {}
 
 
 def test_a_note_that_cannot_be_left_or_read_costs_a_count_only(tmp_path: Path, resnet: Workload):
     spec = made_spec(variant="nano")
     flops_of(spec, [made_result(flops=TOLD)])
-    tell(spec, tmp_path / "missing")
+    write_known_flops(spec, tmp_path / "missing")
     (tmp_path / FLOPS_FILE).write_text('{"param')
     assert flops_by_rank(spec, resnet, me(tmp_path)) == asdict(count(resnet, resnet.variants["nano"]))
