@@ -36,6 +36,7 @@ from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.replacing import write_whole
+from benchsuite.results.store.segments import without_collector
 from benchsuite.results.store.store import ResultsStore, StoreError
 
 
@@ -87,7 +88,7 @@ def report(
             {**files, "--mlperf-storage": mlperf_storage, f"--format {format}": format not in (None, "table")}
         )
     opened = open_session(store, session)
-    with _redacted_copy(opened) if redact else nullcontext(opened) as shown:
+    with without_collector(), _redacted_copy(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):
             _write_files(shown, files, ["--session", session] if session else [])
             if not shown.trials():

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchsuite.results.render.tables import is_missing
+from benchsuite.results.render.tables import is_missing, names_below
 from benchsuite.results.render.words import and_
 from benchsuite.results.store.frames import flatten
 
@@ -63,8 +63,8 @@ def is_momentary(fact: str) -> bool:
 
 def facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """The environment in a frame's row: its `env.*` columns without the prefix, and without what is missing."""
-    named = {name.removeprefix("env."): value for name, value in row.items() if name.startswith("env.")}
-    return {name: value for name, value in named.items() if not is_missing(value)}
+    names = names_below("env.", tuple(row))
+    return {name.removeprefix("env."): row[name] for name in names if not is_missing(row[name])}
 
 
 def allocation_of(facts: Mapping[str, Any]) -> str | None:

@@ -40,8 +40,10 @@ def _end(name: str, known: Iterable[str]) -> str:
 
 def sizes_of(row: Row) -> str:
     """The sizes of a row's model that are not its variant's, such as `hidden_size 1024`; empty where all are."""
-    given = {name.removeprefix(SIZES): whole(value) for name, value in row.items() if name.startswith(SIZES)}
-    return " ".join(f"{name} {value}" for name, value in given.items() if not is_missing(value))
+    given = {
+        name.removeprefix(SIZES): row[name] for name in row if name.startswith(SIZES) and not is_missing(row[name])
+    }
+    return " ".join(f"{name} {whole(value)}" for name, value in given.items())
 
 
 def labels_apart(points: Iterable[Row]) -> dict[str, str]:

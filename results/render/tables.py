@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -237,6 +238,12 @@ def rows(frame: "pd.DataFrame") -> list[dict[str, Any]]:
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
+@cache
+def names_below(prefix: str, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a row's fields below a prefix. All rows of a frame have the same, and there may be thousands."""
+    return tuple(name for name in names if name.startswith(prefix))
+
+
 def _values(column: "pd.Series[Any]") -> list[Any]:
     """A column's values as Python's, null for what is missing."""
     if column.dtype.kind == "f" and isinstance(column.dtype, np.dtype):
@@ -296,8 +303,9 @@ def as_csv(found: Sequence[Row]) -> str:
     """CSV of every field; nested ones as JSON."""
     names = list(dict.fromkeys(name for row in found for name in row))
     out = io.StringIO()
-    writer = csv.DictWriter(out, names, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
     for row in found:
-        writer.writerow({k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()})
+        values = map(row.get, names)
+        writer.writerow([json.dumps(value) if isinstance(value, (list, dict)) else value for value in values])
     return out.getvalue().rstrip("\n")

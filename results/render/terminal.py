@@ -3,12 +3,10 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import zip_longest
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from benchsuite.results.render.tables import ABSENT, Column, Row, telling
@@ -66,7 +64,7 @@ class _Shown:
 def fitting_table(
     found: Sequence[Row], columns: Sequence[Column], out: Console, dropped_first: Sequence[str] = DROPPED_FIRST
 ) -> RenderableType:
-    """The table as `_fitted` makes it; in pipes and files no line ends in blanks, and none is blank.
+    """The table as `_fitted` makes it. No line ends in blanks, and none is blank.
 
     Args:
         found: its rows.
@@ -74,12 +72,7 @@ def fitting_table(
         out: where it is printed.
         dropped_first: headings that a narrow terminal does without, in this order.
     """
-    fitted = _fitted(_shown(found, columns, dropped_first), out, dropped_first)
-    if out.is_terminal:
-        return fitted
-    lines = out.render_lines(fitted, pad=False)
-    text = "\n".join("".join(segment.text for segment in line).rstrip() for line in lines)
-    return Text(text.strip("\n"), no_wrap=True, overflow="ignore")
+    return _fitted(_shown(found, columns, dropped_first), out, dropped_first)
 
 
 def _fitted(whole: list[_Shown], out: Console, dropped_first: Sequence[str]) -> RenderableType:
@@ -100,7 +93,12 @@ def _fitted(whole: list[_Shown], out: Console, dropped_first: Sequence[str]) -> 
         return Text(_blocks(whole))
     if gone:
         notes = [*notes, f"no room for {', '.join(gone)}: a wider terminal, or another --format, shows all"]
-    return Group(*map(Text, same), _table(shown, out.width), *map(Text, notes))
+    return Group(*_paragraphs(same, out.width), _table(shown, out.width), *_paragraphs(notes, out.width))
+
+
+def _paragraphs(texts: Iterable[str], width: int) -> list[Text]:
+    filled = (textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False) for text in texts)
+    return [Text(text, no_wrap=True, overflow="ignore") for text in filled]
 
 
 def hanging(text: str, width: int) -> str:
@@ -184,20 +182,41 @@ def _widths(shown: Sequence[_Shown], width: int) -> list[int]:
     return widths
 
 
-def _table(shown: Sequence[_Shown], width: int | None = None) -> Table:
-    """The columns on lines of so many characters; without a width each is as wide as it would like to be."""
-    if width is None:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    else:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for one, most in zip(shown, [one.widest for one in shown] if width is None else _widths(shown, width), strict=True):
-        lines = textwrap.wrap(one.heading, most or 1, break_long_words=False, break_on_hyphens=False)
-        side: Literal["right", "left"] = "right" if one.right else "left"
-        is_kept = width is None or one.right
-        table.add_column("\n".join(lines), justify=side, width=most, no_wrap=is_kept, overflow="fold")
+def _table(shown: Sequence[_Shown], width: int | None = None) -> Text:
+    """The columns on lines of so many characters; without a width each is as wide as it would like to be.
+
+    Lines are put together here: rich's `Table` takes a second for a thousand rows.
+    """
+    widths = [one.widest for one in shown] if width is None else _widths(shown, width)
+    gap, edge = ("   ", " ") if width is None else ("  ", "")
+    headings = [_wrapped(one.heading, most or 1, True) for one, most in zip(shown, widths, strict=True)]
+    wraps = [width is not None and not one.right for one in shown]
+    most_lines = max(map(len, headings), default=0)
+    lines = _lines([[""] * (most_lines - len(each)) + each for each in headings], shown, widths, gap)
+    lines.append("─" * (sum(widths) + len(gap) * (len(widths) - 1)))
     for cells in zip(*(one.cells for one in shown), strict=True):
-        table.add_row(*map(Text, cells))
-    return table
+        wrapped = [_wrapped(*each) for each in zip(cells, widths, wraps, strict=True)]
+        lines += _lines(wrapped, shown, widths, gap)
+    text = Text("\n".join((edge + line).rstrip() for line in lines), no_wrap=True, overflow="ignore")
+    text.stylize("bold", 0, sum(len((edge + line).rstrip()) + 1 for line in lines[:most_lines]))
+    return text
+
+
+def _wrapped(cell: str, width: int, wraps: bool) -> list[str]:
+    """A cell's lines: between words, and within one that is wider than its column."""
+    if not wraps or cell_len(cell) <= width:
+        return [cell]
+    return [line.plain for line in Text(cell).wrap(Console(width=width), width, overflow="fold")]
+
+
+def _lines(cells: Sequence[Sequence[str]], shown: Sequence[_Shown], widths: Sequence[int], gap: str) -> list[str]:
+    """One row of a table: as many lines as its highest cell has."""
+    found = []
+    for parts in zip_longest(*cells, fillvalue=""):
+        blanks = [" " * (most - cell_len(part)) for part, most in zip(parts, widths, strict=True)]
+        sides = zip(parts, blanks, shown, strict=True)
+        found.append(gap.join(blank + part if one.right else part + blank for part, blank, one in sides))
+    return found
 
 
 def _blocks(shown: Sequence[_Shown]) -> str:

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from scipy.special import stdtrit
-
 from benchsuite.results.render.naming import sizes_of
 from benchsuite.results.render.tables import Row, is_above_one, is_missing, is_number
 from benchsuite.results.render.words import counted
@@ -215,7 +213,14 @@ def are_apart(one: Sequence[float], other: Sequence[float]) -> bool:
     if of_mean + of_other == 0:
         return mean != other_mean
     freedom = (of_mean + of_other) ** 2 / (of_mean**2 / (len(one) - 1) + of_other**2 / (len(other) - 1))
-    return abs(mean - other_mean) > float(stdtrit(freedom, LEVEL)) * math.sqrt(of_mean + of_other)
+    return abs(mean - other_mean) > _student(freedom, LEVEL) * math.sqrt(of_mean + of_other)
+
+
+def _student(freedom: float, level: float) -> float:
+    """The quantile of Student's t."""
+    from scipy.special import stdtrit  # a quarter of a second to import, which a table of single repeats does without
+
+    return float(stdtrit(freedom, level))
 
 
 def repeats_needed(one: Sequence[float], other: Sequence[float]) -> int | None:
@@ -226,7 +231,7 @@ def repeats_needed(one: Sequence[float], other: Sequence[float]) -> int | None:
     (mean, variance), (other_mean, other_variance) = (_moments(values) for values in (one, other))
     for count in range(fewest + 1, fewest + MAX_REPEATS_TOLD + 1):
         freedom = 2 * count - 2
-        needed = (stdtrit(freedom, LEVEL) + stdtrit(freedom, POWER)) * math.sqrt((variance + other_variance) / count)
+        needed = (_student(freedom, LEVEL) + _student(freedom, POWER)) * math.sqrt((variance + other_variance) / count)
         if abs(mean - other_mean) > needed:
             return count - fewest
     return None

@@ -39,11 +39,14 @@ def _pairs(points: Sequence[Row]) -> Iterator[tuple[Row, Row, float]]:
     """
     measured = [row for row in points if row["status"] == "ok" and row.get("samples_per_s")]
     tuned = [row for row in measured if row.get(READER) == "tuned"]
+    stock = [row for row in measured if row.get(READER) == "stock"]
+    if not tuned or not stock:
+        return
     by_any = {like(row, (READER, LOADER)): row for row in tuned}
     by_same = {like(row, (READER,)): row for row in tuned}
-    for row in measured:
+    for row in stock:
         other = by_same.get(like(row, (READER,))) or by_any.get(like(row, (READER, LOADER)))
-        if row.get(READER) == "stock" and other is not None:
+        if other is not None:
             yield row, other, rate_of(other, row) / rate_of(row, other)
 
 

@@ -107,12 +107,14 @@ def _schedule(is_pipeline: bool, parallelism: Mapping[str, Any]) -> list[str]:
 
 def features_of(row: Row) -> list[str]:
     """What a trial or point on several GPUs takes part in; empty of one that is on one GPU, on CPUs or emulated."""
+    if row.get("spec.device") != "cuda" or row.get("status") == "skipped":
+        return []
     nodes, ranks = row.get("env.nodes"), row.get("spec.world_size")
     many = is_number(ranks) and float(ranks or 0) > 1
     degrees = {key.removeprefix(PREFIX): row[key] for key in row if key.startswith(PREFIX) and not is_missing(row[key])}
     mode = row.get("spec.parallelism") or degrees
     several = many or (mode == "data_parallel" and len(_devices(row)) > 1)
-    if row.get("spec.device") != "cuda" or row.get("status") == "skipped" or not several or is_missing(mode):
+    if not several or is_missing(mode):
         return []
     return features(mode, len(nodes) if isinstance(nodes, list) else 1)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from benchsuite.results.compare.environments import JOB_IDS, allocation_of, differences, facts_of
+from benchsuite.results.compare.environments import JOB_IDS, allocation_of, differences, facts_of, is_momentary
 from benchsuite.results.compare.nights import DISTRUSTED
 from benchsuite.results.render.tables import is_missing, rows
 from benchsuite.results.scaling.efficiency import UNBOUNDED, Bounds, Rates, bounds, efficiency, losses, pooled
@@ -139,8 +139,9 @@ def series_among(trials: Iterable[Row], mix_environments: bool = False) -> list[
         if batches(row) is not None:
             alike.setdefault(shared_settings(row), []).append(row)
     found = [candidate for kind in KINDS for group in alike.values() for candidate in _of_kind(kind, group)]
+    ranks = _ranks_on_purpose(found)
     return [
-        _series(kind, batch, group, _expected(kind, group, found), mix_environments) for kind, batch, group in found
+        _series(kind, batch, group, _expected(kind, group, ranks), mix_environments) for kind, batch, group in found
     ]
 
 
@@ -165,22 +166,30 @@ def _of_kind(kind: Kind, group: Sequence[Row]) -> Iterator[Candidate]:
             yield kind, batch, found
 
 
-def _expected(kind: Kind, group: Sequence[Row], all_found: Sequence[Candidate]) -> set[int]:
+Sweep = tuple[Kind, str, str]
+"""A kind of series of a sweep in a session."""
+
+
+def _ranks_on_purpose(found: Sequence[Candidate]) -> dict[Sweep, set[int]]:
+    """The numbers of ranks of each sweep's series that vary their kind of batch on purpose."""
+    ranks: dict[Sweep, set[int]] = {}
+    for kind, _, group in found:
+        for row in group if _on_purpose(kind, group) else ():
+            ranks.setdefault((kind, row["sweep"], row["session"]), set()).add(int(row["spec.world_size"]))
+    return ranks
+
+
+def _expected(kind: Kind, group: Sequence[Row], ranks: Mapping[Sweep, set[int]]) -> set[int]:
     """The numbers of ranks of all series that share a sweep with this one, and vary its kind of batch on purpose.
 
     And those that the sweep was to run besides, where its trials tell: it may have been interrupted.
     """
     if not _on_purpose(kind, group):
         return set()
-    sweeps = {(row["sweep"], row["session"]) for row in group}
+    sweeps = {(kind, row["sweep"], row["session"]) for row in group}
     plans = [row.get(PLANNED) for row in group if not _preference(kind, row)[0]]
-    return {int(ranks) for plan in plans if isinstance(plan, list) for ranks in plan} | {
-        int(row["spec.world_size"])
-        for other, _, found in all_found
-        if other == kind and _on_purpose(kind, found)
-        for row in found
-        if (row["sweep"], row["session"]) in sweeps
-    }
+    planned = {int(count) for plan in plans if isinstance(plan, list) for count in plan}
+    return planned.union(*(ranks.get(sweep, ()) for sweep in sweeps))
 
 
 def _on_purpose(kind: Kind, group: Sequence[Row]) -> bool:
@@ -279,8 +288,10 @@ def _unlike(trials: Sequence[Row]) -> tuple[list[str], dict[str, tuple[str, ...]
     """
     mixed: dict[str, str] = {}
     differing: dict[str, dict[str, None]] = {}
-    facts = [facts_of(trial) for trial in trials]
+    facts = [{name: value for name, value in facts_of(trial).items() if not is_momentary(name)} for trial in trials]
     for trial, other in zip(trials[1:], facts[1:], strict=True):
+        if other == facts[0]:
+            continue
         grown = trial["spec.world_size"] / trials[0]["spec.world_size"]
         for found in differences(facts[0], other):
             if found.identity and not (found.fact == "cores" and found.other == found.one * grown):

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchsuite.results.render.tables import Row, is_missing
+from benchsuite.results.render.tables import Row, is_missing, names_below
 from benchsuite.results.render.words import rate
 
 STAGING = ("spec.data.staging", "spec.data.staging_dir")
@@ -65,7 +65,7 @@ def _pairs(measured: Sequence[Row], unstaged: Mapping[object, Row]) -> Iterator[
 
 def like(row: Row, aside: Collection[str]) -> object:
     """All that a point is but the settings that are left aside."""
-    names = [name for name in row if name.startswith("spec.") and name not in aside]
+    names = [name for name in names_below("spec.", tuple(row)) if name not in aside]
     settings = sorted((name, repr(row[name])) for name in names if not is_missing(row[name]))
     return row.get("session"), row.get("dataset.dataset_id"), tuple(settings)
 

@@ -11,9 +11,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from benchsuite.results.store.frames import NESTED, flatten
+from benchsuite.results.store.frames import NESTED, flatten, frame_of
+from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import FIGURES, FORMER_FIGURES, Kind, Record
-from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
+from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored, StoreError
 
 Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
 """What a column holds. `strings` (lists of strings) and `json` (anything else) are stored as JSON text."""
@@ -185,6 +186,44 @@ class Batch:
             if name in self._contract or name.startswith(SHOWN)
         }
         return pd.DataFrame(shown, index=range(len(rows)), copy=False)
+
+
+def allowed(name: str, names: list[str]) -> str:
+    """The nearest of many names."""
+    return f"allowed: {', '.join(names[:5])}, ... ({len(names)} names){nearest(name, names)}"
+
+
+def check_columns(wanted: Iterable[str], known: Sequence[str]) -> None:
+    """
+    Raises:
+        StoreError: there is no such column.
+    """
+    for name in wanted:
+        if name not in known:
+            raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, list(known))}")
+
+
+def frame_of_tail(
+    tail: Iterable[Stored], kind: Kind, columns: Sequence[str] | None, session: str | None
+) -> pd.DataFrame:
+    """The last attempts among records that are in memory, as `query.Table.frame` gives them, without a database.
+
+    Raises:
+        StoreError: there is no such column.
+    """
+    held = [stored for stored in tail if stored.record.kind == kind]
+    last = dict[str, int]()
+    for row in sorted(range(len(held)), key=lambda row: (held[row].record.finished_at, held[row].place)):
+        last[held[row].record.trial_id] = row  # stays where the first attempt put it
+    shown = [row for row in last.values() if session in (None, held[row].record.session)]
+    if columns is not None and {*columns} <= {*OWN}:
+        return frame_of({name: [getattr(held[row].record, name) for row in shown] for name in columns})
+    batch = Batch(kind)
+    for stored in held:
+        batch.add(stored)
+    whole = batch.frame(shown)
+    check_columns(columns or (), [*map(str, whole.columns)])
+    return whole if columns is None else whole[[*columns]]
 
 
 def quoted(name: str) -> str:

@@ -3,7 +3,7 @@
 import difflib
 import re
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from benchsuite.results.store.columns import (
-    OWN,
     SHOWN,
     SQL_TYPES,
     Batch,
+    check_columns,
     contract,
     literal,
     plain,
@@ -24,9 +24,7 @@ from benchsuite.results.store.columns import (
     selected,
     unified,
 )
-from benchsuite.results.store.frames import frame_of
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Part
-from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.record import Kind, TrialFigures, TrialRecord
 from benchsuite.results.store.segments import OFFSET, SEGMENT, StoreError
 from benchsuite.results.store.snapshot import Snapshot
@@ -222,11 +220,6 @@ def _memory_for(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, limits)
 
 
-def allowed(name: str, names: list[str]) -> str:
-    """The nearest of many names."""
-    return f"allowed: {', '.join(names[:5])}, ... ({len(names)} names){nearest(name, names)}"
-
-
 def unknown_column(query: str, error: str, names: Sequence[str]) -> str | None:
     """What is said where DuckDB does not know a column: the nearest ones, as a query names them; None for other errors.
 
@@ -306,42 +299,6 @@ def _views(connection: duckdb.DuckDBPyConnection, found: Snapshot, kind: Kind) -
     connection.execute(f"CREATE VIEW {LAST} AS FROM {ALL} {without}")
     connection.execute(f"CREATE VIEW trials AS SELECT {', '.join(map(quoted, columns))} FROM {LAST}")
     return Table(connection, columns, has_earlier, found)
-
-
-def check_columns(wanted: Iterable[str], known: Sequence[str]) -> None:
-    """
-    Raises:
-        StoreError: there is no such column.
-    """
-    for name in wanted:
-        if name not in known:
-            raise StoreError(f"frame: column {name!r} is unknown; {allowed(name, list(known))}")
-
-
-def frame(
-    found: Snapshot, kind: Kind, columns: Sequence[str] | None, where: str | None, session: str | None
-) -> "pd.DataFrame":
-    """As `Table.frame`. Records that no part holds are in memory already: all of them need no database.
-
-    Raises:
-        DamagedPartsError: a part is missing or damaged.
-        StoreError: there is no such column, or the condition is not valid.
-    """
-    if found.manifest.parts or where is not None:
-        return opened(found, kind).frame(columns, where, session)
-    tail = [stored for stored in found.tail if stored.record.kind == kind]
-    last = dict[str, int]()
-    for row in sorted(range(len(tail)), key=lambda row: (tail[row].record.finished_at, tail[row].place)):
-        last[tail[row].record.trial_id] = row  # stays where the first attempt put it
-    shown = [row for row in last.values() if session in (None, tail[row].record.session)]
-    if columns is not None and {*columns} <= {*OWN}:
-        return frame_of({name: [getattr(tail[row].record, name) for row in shown] for name in columns})
-    batch = Batch(kind)
-    for stored in tail:
-        batch.add(stored)
-    whole = batch.frame(shown)
-    check_columns(columns or (), [*map(str, whole.columns)])
-    return whole if columns is None else whole[[*columns]]
 
 
 def opened(found: Snapshot, kind: Kind, limits: Limits | None = None) -> Table:

@@ -280,14 +280,22 @@ class ResultsStore:
         Raises:
             StoreError: no such store, grouping or column; or the condition is not valid.
         """
-        from benchsuite.results.store import query
+        from benchsuite.results.store.columns import frame_of_tail
         from benchsuite.results.store.frames import by_point
 
         if by not in ("trial", "point"):
             raise StoreError(f"frame: by {by!r} is unknown; allowed: trial, point")
         chosen = columns if by == "trial" else None
         session = self.session if kind == "trial" else None
-        trials = self._read(lambda now: query.frame(now, kind, chosen, where, session))
+
+        def read(now: Snapshot) -> "pd.DataFrame":
+            if not now.manifest.parts and where is None:  # all is in memory already
+                return frame_of_tail(now.tail, kind, chosen, session)
+            from benchsuite.results.store.query import opened
+
+            return opened(now, kind).frame(chosen, where, session)
+
+        trials = self._read(read)
         found = trials if by == "trial" else by_point(trials)
         return found if columns is None else _chosen(found, columns)
 
@@ -362,7 +370,7 @@ def _with_parts_renamed(samples: Any) -> Any:
 
 
 def _chosen(frame: "pd.DataFrame", columns: Sequence[str]) -> "pd.DataFrame":
-    from benchsuite.results.store.query import check_columns
+    from benchsuite.results.store.columns import check_columns
 
     check_columns(columns, [*map(str, frame.columns)])
     return frame[list(columns)]
