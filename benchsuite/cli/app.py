@@ -373,7 +373,13 @@ def _usage_error(error: Any) -> int:
 
 def _unknown_words(error: Any, option: str | None, message: str) -> str:
     """Return the unknown verb or option after the verbs before it, as it is typed; empty for other mistakes."""
-    verbs = error.ctx.command_path.split()[1:] if error.ctx else []
+    verbs: list[str] = []
+    context = error.ctx
+    while (
+        context and context.parent
+    ):  # the first is the program, whose name may be several words: `python -m benchsuite`
+        verbs.insert(0, context.info_name)
+        context = context.parent
     word = option or (message.split("'")[1] if message.startswith("No such command '") else "")
     return " ".join([*verbs, word]) if word else ""
 
