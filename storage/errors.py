@@ -11,6 +11,9 @@ OUTAGES = (errno.EIO, errno.ENOTCONN, errno.ESTALE, errno.ETIMEDOUT)
 class DatasetError(ValueError):
     """Something about a dataset that its user can mend: said in one line."""
 
+    may_skip = False
+    """Whether it is about samples that a conversion may leave out and go on."""
+
 
 class NoDatasetError(DatasetError):
     """There is no dataset in a folder, or no such folder."""

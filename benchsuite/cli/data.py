@@ -179,7 +179,7 @@ def data_convert(
     ] = None,
     on_error: Annotated[
         Literal["stop", "skip"],
-        typer.Option("--on-error", help=f"At a sample that cannot be read: stop, or skip it and list it in {SKIPPED}."),
+        typer.Option("--on-error", help=f"At what cannot be read: stop, or skip it and list it in {SKIPPED}."),
     ] = "stop",
     errors: Annotated[
         str | None,
@@ -191,13 +191,17 @@ def data_convert(
     """Convert into a format. The content of samples is stored unchanged."""
     read = ReadOptions(str(tokenizer) if tokenizer else None, label_field, _parse_max_errors(on_error, errors))
     formats = _formats_for(workload) if format == ALL else [name.strip() for name in format.split(",")]
-    if format == ALL or len(formats) > 1:
-        if options:
-            raise UserError(f"-o {options[0]} with --format {format}: goes with one format")
-        convert_all(source, target, workload, variant, formats, read)
-        return
-    request = dataset_request(workload, variant, format, options or [])
-    convert(source, target, request, read)
+    try:
+        if format == ALL or len(formats) > 1:
+            if options:
+                raise UserError(f"-o {options[0]} with --format {format}: goes with one format")
+            convert_all(source, target, workload, variant, formats, read)
+        else:
+            convert(source, target, dataset_request(workload, variant, format, options or []), read)
+    except DatasetError as error:
+        if error.may_skip:
+            raise DatasetError(f"{error}; --on-error skip leaves out what cannot be read") from error
+        raise
 
 
 def _parse_max_errors(on_error: str, text: str | None) -> MaxErrors | None:
@@ -358,8 +362,8 @@ def _print_dataset(target: Path, manifest: Manifest) -> None:
         hidden = "files (.name, __MACOSX, Thumbs.db, backups) are" if num_hidden > 1 else "file is"
         echo(f"note: {num_hidden:,} hidden or system {hidden} left out", err=True)
     if num_skipped := int(manifest.created.get("skipped_samples") or 0):
-        skipped = "samples could not be read and are" if num_skipped > 1 else "sample could not be read and is"
-        echo(f"note: {num_skipped:,} {skipped} left out; {target / SKIPPED} says why", err=True)
+        errors = counted(num_skipped, "error")
+        echo(f"note: {errors}: what could not be read is left out; {target / SKIPPED} says what and why", err=True)
     dropped = manifest.created.get("dropped_tokens")
     if dropped:
         echo(f"note: the last {dropped} tokens fill no sequence and are left out", err=True)
@@ -474,7 +478,9 @@ def _print_problems(where: str, after: str = "") -> Iterator[None]:
             echo(line, err=True)
         if damage.count > len(damage.told):
             echo(f"and {damage.count - len(damage.told)} more", err=True)
-        raise DatasetError(f"{where}: {damage.count} problems{after}") from damage
+        problems = DatasetError(f"{where}: {damage.count} problems{after}")
+        problems.may_skip = damage.may_skip
+        raise problems from damage
 
 
 def describe_copy(staged: Staged) -> list[str]:

@@ -50,7 +50,7 @@ MAX_COMPRESSION = 4
 FILE_OVERHEAD_BYTES = 16_384
 """Overhead of a file of many samples: its beginning and end, its index, and what their last blocks leave empty."""
 SKIPPED = "skipped.txt"
-"""Beside the manifest: why each sample was left out that could not be read, a line each."""
+"""Beside the manifest: what could not be read and is left out, and why, a line each."""
 Created = dict[str, str | int | float | None]
 
 
@@ -158,7 +158,7 @@ def _store(source: Source, folder: Path, wanted: Wanted, created: Created, progr
 
 
 def _listed_skips(folder: Path, source: Source) -> dict[str, int]:
-    """Write why each sample was left out that may be, where there are any; their number, for the manifest."""
+    """Write what was left out and why, where something was; the number of lines, for the manifest."""
     if source.skipped is None:
         return {}
     if source.skipped:

@@ -36,13 +36,14 @@ class Problems:
         self.told += told[: MAX_TOLD - len(self.told)]
         self.count += count
 
-    def tell(self) -> None:
-        """Raise what was found.
+    def tell(self, may_skip: bool = False) -> None:
+        """Raise what was found; `may_skip` is said of it.
 
         Raises:
             DatasetError: the one thing that was found wrong; `Damage` where there are several.
         """
-        if self.count > 1:
-            raise Damage(tuple(self.told), self.count)
-        if self.told:
-            raise DatasetError(self.told[0])
+        if not self.told:
+            return
+        error = Damage(tuple(self.told), self.count) if self.count > 1 else DatasetError(self.told[0])
+        error.may_skip = may_skip
+        raise error

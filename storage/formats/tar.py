@@ -32,6 +32,8 @@ from benchsuite.storage.formats.write_behind import Shard, write_shards
 Parts = tuple[bytes | memoryview, ...]
 _HEADER = struct.Struct("100s24x12s12x8sc188xc166x")
 """What is looked at of a member's header: name, size, checksum, type, and whether the name has a prefix."""
+CORRUPT = (tarfile.TarError, EOFError, OverflowError, ValueError)
+"""What tarfile raises at headers that it cannot read; `DatasetError`, a ValueError too, is to be caught before."""
 
 
 def write(
@@ -109,7 +111,7 @@ def whole_tar(path: Path) -> Iterator[None]:
         yield
     except DatasetError:
         raise
-    except (tarfile.TarError, EOFError, OverflowError, ValueError) as error:
+    except CORRUPT as error:
         raise DatasetError(f"{path}: corrupt tar: {str(error.args[0]).partition(' @ ')[0]}") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error.args[0]}") from error

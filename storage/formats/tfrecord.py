@@ -9,7 +9,7 @@ and a constant (tensorflow.org, "TFRecord and tf.train.Example").
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchsuite.storage.dataset.fields import KIND_FIELDS, RECORD_KINDS
 from benchsuite.storage.dataset.manifest import Dataset, Format, IndexRow, Manifest, ReaderShare, StockReader
@@ -23,6 +23,7 @@ from benchsuite.storage.formats.write_behind import Shard, write_shards
 SUFFIX = ".tfrecord"
 _HEADER, _CRC = struct.Struct("<QI"), struct.Struct("<I")
 _MASK = 0xA282EAD8
+_GZIP = b"\x1f\x8b"
 
 
 def masked_crc(*parts: Any) -> int:
@@ -98,34 +99,50 @@ def framed(file: DataFile, allocate: Allocate = fresh) -> Iterator[tuple[Any, bo
         number, place, head = number + 1, place + length + _CRC.size, rest[_CRC.size :]
 
 
-def count_records(path: Path) -> int:
+class Counted(NamedTuple):
+    """The records of a file, from its beginning to where no more can be read."""
+
+    number: int
+    trouble: str = ""
+    """Why no more can be read; nothing where the file has no more."""
+    byte: int = 0
+    """Where that is."""
+
+
+def count_records(path: Path) -> Counted:
     """The records of a file, by stepping from one to the next.
 
     Raises:
-        DatasetError: it is not a TFRecord file, or ends inside a record.
+        DatasetError: it is compressed as a whole.
     """
     count = place = 0
     with LocalFile(path) as file:
-        end = file.size
-        while place < end:
-            where = f"{path}: record {count}"
-            place += _HEADER.size + _length(file.peek(_HEADER.size, place), where) + _CRC.size
-            if place > end:
-                raise DatasetError(f"{where}: the file ends inside it: truncated")
+        while place < file.size:
+            head = file.peek(_HEADER.size, place)
+            has_head, is_packed = len(head) == _HEADER.size, not count and head.startswith(_GZIP)
+            if has_head and not is_packed and not _has_right_crc(head):
+                return Counted(count, "the CRC of a length is wrong", place)
+            length = _length(head, f"{path}: record {count}") if has_head else 0  # the file ends before the content
+            place += _HEADER.size + length + _CRC.size
+            if place > file.size:
+                return Counted(count, "cut short", file.size)
             count += 1
-    return count
+    return Counted(count)
+
+
+def _has_right_crc(head: bytes) -> bool:
+    return bool(masked_crc(head[:8]) == _HEADER.unpack(head)[1])
 
 
 def _length(head: bytes, where: str) -> int:
     """The length of a record that begins with these bytes."""
     if len(head) < _HEADER.size:
         raise DatasetError(f"{where}: the file ends inside it: truncated")
-    length, crc = _HEADER.unpack(head)
-    if masked_crc(head[:8]) != crc:
-        gzipped = head.startswith(b"\x1f\x8b")
+    if not _has_right_crc(head):
+        gzipped = head.startswith(_GZIP)
         what = "compressed by gzip as a whole; unpack it first" if gzipped else "damaged, or no TFRecord"
         raise DatasetError(f"{where}: the CRC of its length is wrong: {what}")
-    return int(length)
+    return int(_HEADER.unpack(head)[0])
 
 
 def read(dataset: Dataset, lane: ReaderShare) -> Iterator[Sample]:

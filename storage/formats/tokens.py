@@ -13,7 +13,7 @@ files have them, also where the id that ends a document is not 0; else cut after
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,8 @@ class Documents:
     """Tokens of each sequence; whole once all samples are drawn."""
     bounds: npt.NDArray[np.int64] | None = None
     """Bounds of documents as numbers of sequences; None: each sequence is a document."""
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    """First token and end of each part of the stream that is left out, in order; whole once all samples are drawn."""
 
 
 def divided(index: TokenIndex, path: Path) -> Documents:
@@ -193,13 +195,24 @@ def _first_tokens(documents: Documents, count: int) -> tuple[Array, Array]:
     Raises:
         DatasetError: the sequences hold fewer tokens.
     """
-    ends = np.cumsum(np.asarray(documents.lengths, np.int64))
+    ends = _without(documents.gaps, np.cumsum(np.asarray(documents.lengths, np.int64)))
     if count > (ends[-1] if len(ends) else 0):
         raise DatasetError(f"{IDX}: {count} tokens, its documents hold fewer: not those of this stream")
     lengths = np.diff(np.minimum(ends[: np.searchsorted(ends, count) + 1], count), prepend=0)
     if documents.bounds is None:
         return lengths, np.arange(len(lengths) + 1)
     return lengths, np.append(documents.bounds[documents.bounds < len(lengths)], len(lengths))
+
+
+def _without(gaps: Sequence[tuple[int, int]], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where sequences end in a stream once its gaps are left out."""
+    if not gaps:
+        return ends
+    starts, stops = np.array(gaps, np.int64).T
+    begun = np.searchsorted(starts, ends)  # gaps that begin before each end
+    lost = np.append(0, np.cumsum(stops - starts))[begun]
+    beyond = np.maximum(np.append(0, stops)[begun] - ends, 0)  # of the last of these gaps
+    return np.asarray(ends - lost + beyond)
 
 
 def write(folder: Path, samples: Iterable[Sample], documents: Documents | None = None) -> Iterator[IndexRow]:

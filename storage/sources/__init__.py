@@ -74,7 +74,12 @@ def open_source(path: Path, kind: str, params: Mapping[str, int], options: ReadO
     reader, found = _reader_of(path, kind)
     _refuse_options(path, reader, options)
     skips = Skips(options.max_errors) if options.max_errors else None
-    source = reader.open(found, Request(path, kind, params, options, skips))
+    try:
+        source = reader.open(found, Request(path, kind, params, options, skips))
+    except DatasetError as error:
+        if skips is not None and skips.reasons:
+            skips.refuse(error)  # nothing may be there because all of it was left out
+        raise
     if path.is_dir():
         source.notes["hidden_files"] = int(source.notes.get("hidden_files") or 0) + count_hidden(path)
     if skips is None:

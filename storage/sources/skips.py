@@ -40,7 +40,7 @@ def max_errors(text: str) -> MaxErrors:
 
 @dataclass
 class Skips:
-    """The samples that were left out so far, a line each that says why."""
+    """What was left out so far, a line each that says why: a sample, or all that followed in a file."""
 
     most: MaxErrors
     total: int | None = None
@@ -67,10 +67,17 @@ class Skips:
         Raises:
             DatasetError: how many may be, and the first reasons.
         """
-        if len(self.reasons) <= (most := self.most.of(total)):
-            return
+        if len(self.reasons) > (most := self.most.of(total)):
+            limit = f"leaves out at most {most} of {total} samples, and more cannot be read"
+            self.refuse(DatasetError(f"--max-errors {self.most.text} {limit}"))
+
+    def refuse(self, error: DatasetError) -> None:
+        """Raise an error, and with it the first reasons why samples were left out before.
+
+        Raises:
+            DatasetError: always.
+        """
         problems = Problems()
-        limit = f"--max-errors {self.most.text} leaves out at most {most} of {total} samples, and more cannot be read"
-        for reason in [limit, *self.reasons]:
-            problems.add(DatasetError(reason))
+        for each in (error, *map(DatasetError, self.reasons)):
+            problems.add(each)
         problems.tell()

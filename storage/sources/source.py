@@ -37,7 +37,7 @@ class Source:
     documents: Documents | None = None
     """How a stream of tokens is divided into documents, where that is known."""
     skipped: list[str] | None = None
-    """Why each sample was left out, whole once all samples are drawn; None where none may be."""
+    """What was left out and why, a line each, whole once all samples are drawn; None where nothing may be."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,17 @@ class Request:
     options: ReadOptions = AS_IT_IS
     skips: Skips | None = None
     """Takes what is left out; None: nothing may be."""
+
+    def leave_out(self, error: DatasetError) -> None:
+        """Note what cannot be read and is left out.
+
+        Raises:
+            DatasetError: nothing may be left out.
+        """
+        if self.skips is None:
+            error.may_skip = True
+            raise error
+        self.skips.add(error)
 
 
 Find = Callable[[Path, list[Path]], list[Path]]
@@ -116,7 +127,7 @@ def whole(makers: Iterable[Callable[[], Sample]], skips: Skips | None = None) ->
         DatasetError: what is wrong, once all was looked at; several things are told by one
             `storage.dataset.problems.Damage`. More samples are damaged than `skips` takes.
     """
-    problems, any_whole, total = Problems(), False, 0
+    problems, any_whole, total, may_skip = Problems(), False, 0, True
     try:
         for make in makers:
             total += 1
@@ -137,7 +148,8 @@ def whole(makers: Iterable[Callable[[], Sample]], skips: Skips | None = None) ->
             skips.finish(total)
     except DatasetError as error:  # and nothing more can be read
         problems.add(error)
-    problems.tell()
+        may_skip = error.may_skip
+    problems.tell(may_skip)
 
 
 def sample_key(name: str | Path) -> str:
@@ -250,6 +262,12 @@ def total_size(paths: Iterable[Path]) -> int:
         DatasetError: one is missing.
     """
     return sum(map(file_size, paths))
+
+
+def ends_early(path: Path, what: str, count: int, unit: str, where: str) -> DatasetError:
+    """The error for a file of which nothing more can be read after `count` samples or records."""
+    came_before = f"{count:,} {unit}{'' if count == 1 else 's'}"
+    return DatasetError(f"{path}: {what} after {came_before} ({where}); what followed is unknown")
 
 
 def nothing(path: Path, kind: str, looked_for: str) -> DatasetError:

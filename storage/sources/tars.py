@@ -13,7 +13,7 @@ from tarfile import BLOCKSIZE
 from benchsuite.storage.dataset.opened import LocalFile
 from benchsuite.storage.dataset.sample import Sample, fresh
 from benchsuite.storage.errors import DatasetError
-from benchsuite.storage.formats.tar import IMAGE_EXTENSIONS, places, whole_tar
+from benchsuite.storage.formats.tar import CORRUPT, IMAGE_EXTENSIONS, places, whole_tar
 from benchsuite.storage.sources.classes import NO_IMAGES, Classes, classes_of, refuse_flat, refuse_parts, without_images
 from benchsuite.storage.sources.hidden import in_hidden
 from benchsuite.storage.sources.images import ALLOWED, OTHER_SUFFIXES, image_sample
@@ -26,14 +26,13 @@ from benchsuite.storage.sources.labels import (
     refuse_unread,
     settled,
 )
-from benchsuite.storage.sources.skips import Skips
 from benchsuite.storage.sources.source import (
     Keys,
     Request,
     Source,
     clean_key,
+    ends_early,
     entries,
-    file_size,
     nothing,
     refuse_packed,
     total_size,
@@ -43,11 +42,22 @@ from benchsuite.storage.sources.source import (
 _ANY_IMAGE = {*(f".{name}" for name in IMAGE_EXTENSIONS), *OTHER_SUFFIXES}
 _WANTED = {*IMAGE_EXTENSIONS, *BESIDE}
 _TAIL_BYTES = 1 << 20
+_GZIP = b"\x1f\x8b"
 MAX_UNREAD = 20
 Extent = tuple[int, int]
 """Where a member's content begins, and its bytes."""
 Members = dict[str, Extent]
 """The members of a sample, by extension in small letters."""
+
+
+@dataclass(frozen=True)
+class _Break:
+    """Where nothing more of a tar can be read, and why."""
+
+    what: str
+    where: str
+    key: str | None = None
+    """The sample in whose member the file ends; None where it ends elsewhere."""
 
 
 @dataclass
@@ -72,43 +82,66 @@ class _Found:
     num_hidden: int = 0
     unread: list[str] = field(default_factory=list)
     """The first members that may hold labels and are not read."""
+    breaks: dict[Path, _Break] = field(default_factory=dict)
+    """Where tars break off."""
+    torn: dict[Path, str] = field(default_factory=dict)
+    """The samples that lost members where their tars break off."""
 
 
 def _members(path: Path, file: LocalFile, all_of: _Found) -> Iterator[tuple[str, str, Extent]]:
     """The files of a tar that are wanted or may hold labels, by key and extension in small letters.
 
-    Hidden ones are counted and passed over, folders noted.
+    Hidden ones are counted and passed over, folders noted. At the end `all_of.breaks` says where the tar breaks off.
     """
-    end, num_bytes = 0, file_size(path)
+    end, is_corrupt = 0, False
     with whole_tar(path):
-        for place in places(file, folders=True):
-            if place.offset + place.size > num_bytes:
-                raise DatasetError(f"{path}: member {place.name!r}: the file ends inside it: truncated")
-            end = place.offset + place.size + -place.size % BLOCKSIZE
-            name = str(PurePosixPath(place.name))
-            folder, slash, base = name.rpartition("/")
-            stem, _, extension = base.partition(".")
-            if place.name.endswith("/"):
-                all_of.folders[name] = path
-            elif in_hidden(name):
-                all_of.num_hidden += 1
-            else:
-                lower = extension.lower()
-                is_wanted = lower in _WANTED or f".{lower.rpartition('.')[2]}" in _ANY_IMAGE
-                if is_wanted or may_hold_labels(name):
-                    yield folder + slash + stem, lower, (place.offset, place.size)
-        _check_end(path, file, end)
+        try:
+            for place in places(file, folders=True):
+                name = str(PurePosixPath(place.name))
+                folder, slash, base = name.rpartition("/")
+                stem, _, extension = base.partition(".")
+                key, lower = folder + slash + stem, extension.lower()
+                if place.offset + place.size > file.size:
+                    inside = f"at byte {file.size}, inside member {place.name!r}"
+                    all_of.breaks[path] = _Break("cut short", inside, key)
+                    return
+                end = place.offset + place.size + -place.size % BLOCKSIZE
+                if place.name.endswith("/"):
+                    all_of.folders[name] = path
+                elif in_hidden(name):
+                    all_of.num_hidden += 1
+                else:
+                    is_wanted = lower in _WANTED or f".{lower.rpartition('.')[2]}" in _ANY_IMAGE
+                    if is_wanted or may_hold_labels(name):
+                        yield key, lower, (place.offset, place.size)
+        except DatasetError:
+            raise
+        except CORRUPT:
+            is_corrupt = True
+        if (found := _break_at(path, file, end, is_corrupt)) is not None:
+            all_of.breaks[path] = found
 
 
-def _check_end(path: Path, file: LocalFile, end: int) -> None:
-    """The library takes a damaged or missing header for the end; the end is a block of zeros."""
+def _break_at(path: Path, file: LocalFile, end: int, is_corrupt: bool) -> _Break | None:
+    """Why no member follows at `end`; None where the tar ends there as it should, with a block of zeros.
+
+    The library takes a damaged or missing header for the end, unless it is the file's first or a member has several:
+    `is_corrupt`.
+
+    Raises:
+        DatasetError: the file is a tar that was compressed, and has to be unpacked.
+    """
     tail = file.peek(_TAIL_BYTES, end)
-    if len(tail) < BLOCKSIZE:
-        raise DatasetError(f"{path}: ends at byte {end + len(tail)} without an end mark: truncated")
-    if any(tail[:BLOCKSIZE]):
-        raise DatasetError(f"{path}: damaged header at byte {end}")
+    if not end and tail.startswith(_GZIP):
+        raise DatasetError(f"{path}: compressed by gzip; unpack it first")
+    if len(tail) < (3 if is_corrupt and end else 1) * BLOCKSIZE:  # several headers are three blocks or more
+        return _Break("cut short", f"at byte {file.size}")
+    if is_corrupt or any(tail[:BLOCKSIZE]):
+        return _Break("damaged header", f"at byte {end}" if end else "at byte 0: is it a tar?")
     if any(tail):
-        raise DatasetError(f"{path}: goes on after its end mark (tars strung together?); unpack and pack it again")
+        remedy = "tars strung together? Unpack and pack them again"
+        return _Break("goes on past its end mark", f"at byte {end}: {remedy}")
+    return None
 
 
 def _groups(
@@ -120,7 +153,7 @@ def _groups(
     """
     for key, found in (_in_order if in_order else _by_key)(path, file, all_of):
         try:
-            if _is_sample(path, key, found):
+            if key != all_of.torn.get(path) and _is_sample(path, key, found):
                 yield key, found
                 found = {name: extent for name, extent in found.items() if name not in _WANTED}
         except DatasetError as error:
@@ -142,7 +175,21 @@ def _by_key(path: Path, file: LocalFile, all_of: _Found) -> Iterable[tuple[str, 
         if key != last and not is_new:
             all_of.mixed.add(path)
         last = key
+    if path in all_of.breaks and (torn := _torn(groups, all_of.breaks[path])) is not None:
+        all_of.torn[path] = torn
     return groups.items()
+
+
+def _torn(groups: Mapping[str, Members], found: _Break) -> str | None:
+    """The sample that lost members where a tar breaks off; None where none did, as far as one can tell.
+
+    Where the next header is gone the last sample may have gone on: it did where the one before it has more members.
+    """
+    if found.key is not None or len(groups) < 2:
+        return found.key
+    before, last = [*groups][-2:]
+    has = groups[last].keys() & _WANTED
+    return last if has and not has >= groups[before].keys() & _WANTED else None
 
 
 def _in_order(path: Path, file: LocalFile, all_of: _Found) -> Iterator[tuple[str, Members]]:
@@ -170,33 +217,31 @@ def _is_sample(path: Path, key: str, found: Mapping[str, Extent]) -> bool:
     return bool(images)
 
 
-def _count(paths: list[Path], skips: Skips | None) -> tuple[int, _Found]:
+def _count(paths: list[Path], request: Request) -> tuple[int, _Found]:
     """How many samples there are, and what else; every header is looked at.
 
     Raises:
-        DatasetError: damaged shards, half samples, or a .cls beside some images alone.
+        DatasetError: damaged shards and half samples that may not be left out, or a .cls beside some images alone.
     """
     all_of, count = _Found(), 0
     for path in paths:
         own = set[str]()
         with LocalFile(path) as file:
-            for name, found in _groups(path, file, all_of, _refuse if skips is None else skips.add):
+            for name, found in _groups(path, file, all_of, request.leave_out):
                 own.add(name)
                 all_of.num_with_cls += "cls" in found
                 all_of.without_cls = all_of.without_cls or ("" if "cls" in found else f"{path}: sample {name!r}")
                 all_of.filled.add(name.rpartition("/")[0])
                 if len(all_of.first) < MAX_LOOKED_AT and not found.keys().isdisjoint(BESIDE):
                     all_of.first.append((path, name, found))
+        if path in all_of.breaks:
+            request.leave_out(ends_early(path, all_of.breaks[path].what, len(own), "sample", all_of.breaks[path].where))
         count += len(own)
         all_of.keys_repeat = all_of.keys_repeat or not all_of.keys.isdisjoint(own)
         all_of.keys |= own
-    if all_of.num_with_cls and all_of.without_cls and skips is None:
+    if all_of.num_with_cls and all_of.without_cls and request.skips is None:
         raise DatasetError(f"{all_of.without_cls} lacks .cls, which others have")
     return count, all_of
-
-
-def _refuse(error: DatasetError) -> None:
-    raise error
 
 
 def open_images(paths: list[Path], request: Request) -> Source:
@@ -209,27 +254,26 @@ def open_images(paths: list[Path], request: Request) -> Source:
             classes, or labels that are not read.
     """
     refuse_packed(paths, ".tar")
-    count, all_of = _count(paths, request.skips)
+    count, all_of = _count(paths, request)
     if not count:
         raise nothing(request.path, "image", f".{', .'.join(IMAGE_EXTENSIONS)} members in .tar")
     labels = Labels(classes_of(all_of.filled), all_of.num_with_cls > 0, request.options.label_field)
     labels = settled(labels, _beside_images(all_of.first), request.skips is not None)
     if labels.origin == FOLDER:
-        labels = replace(labels, folders=_folder_classes(request.path, all_of.folders, all_of.filled))
+        labels = replace(labels, folders=_folder_classes(request.path, all_of))
         refuse_unread(request.path, [*all_of.unread, *_names_beside(request.path, paths)], labels)
     keys = Keys()
-    makers = (
-        partial(_image_of, *group, labels, keys, all_of.keys_repeat) for group in _all_groups(paths, all_of.mixed)
-    )
+    makers = (partial(_image_of, *group, labels, keys, all_of.keys_repeat) for group in _all_groups(paths, all_of))
     notes: dict[str, str | int | float | None] = {"hidden_files": all_of.num_hidden}
     return Source(count, total_size(paths), whole(makers, request.skips), notes=notes)
 
 
-def _all_groups(paths: list[Path], mixed: set[Path]) -> Iterator[tuple[Path, LocalFile, str, Members]]:
-    """The samples of all tars, each to be read before the next one is drawn. `_count` has told of half ones."""
+def _all_groups(paths: list[Path], all_of: _Found) -> Iterator[tuple[Path, LocalFile, str, Members]]:
+    """The samples of all tars, each to be read before the next one is drawn. `_count` has told of what is left out."""
     for path in paths:
         with LocalFile(path) as file:
-            for name, found in _groups(path, file, _Found(), lambda error: None, path not in mixed):
+            seen = _Found(torn=all_of.torn)
+            for name, found in _groups(path, file, seen, lambda error: None, path not in all_of.mixed):
                 yield path, file, name, found
 
 
@@ -255,15 +299,16 @@ def _contents(file: LocalFile, found: Mapping[str, Extent]) -> dict[str, bytes]:
     return {extension: _content(file, found[extension]) for extension in BESIDE if extension in found}
 
 
-def _folder_classes(source: Path, folders: dict[str, Path], filled: set[str]) -> Classes:
-    """The classes that folders with images stand for, given all that are members and the tar of each.
+def _folder_classes(source: Path, all_of: _Found) -> Classes:
+    """The classes that folders with images stand for, and folders whose images lay where a tar breaks off.
 
     Raises:
         DatasetError: one has no images, or they are no classes.
     """
+    folders, filled = all_of.folders, all_of.filled
     empty = without_images(folders, filled)
     classes = classes_of([*filled, *empty])
-    lost = [name for name in empty if name.count("/") >= classes.depth]
+    lost = [name for name in empty if name.count("/") >= classes.depth and folders[name] not in all_of.breaks]
     if classes_of(filled).numbers and lost:
         raise DatasetError(f"{folders[lost[0]]}: {lost[0]}/: {NO_IMAGES}")
     refuse_flat(filled, source)

@@ -8,10 +8,10 @@ import numpy as np
 
 from benchsuite.storage.dataset.fields import outside
 from benchsuite.storage.dataset.sample import Array
-from benchsuite.storage.dataset.token_samples import END_OF_DOCUMENT, Ids, kept_params, token_dtype
+from benchsuite.storage.dataset.token_samples import END_OF_DOCUMENT, kept_params, token_dtype
 from benchsuite.storage.errors import DatasetError, reason, told
 from benchsuite.storage.formats.tokens import Documents
-from benchsuite.storage.sources.sequences import windows
+from benchsuite.storage.sources.sequences import Stream, windows
 from benchsuite.storage.sources.source import (
     Request,
     Source,
@@ -23,7 +23,7 @@ from benchsuite.storage.sources.source import (
 )
 
 PIECE_BYTES = 1 << 20
-Encode = Callable[[bytes, str], Ids]
+Encode = Callable[[bytes, str], Array]
 """Token ids of a piece of text; the second argument says where it stands."""
 
 
@@ -33,15 +33,20 @@ def find_texts(path: Path, inside: list[Path]) -> list[Path]:
     return with_suffixes(files_below(path, suffixes) if path.is_dir() else inside, *suffixes)
 
 
-def _encoder(request: Request) -> Encode:
-    """Bytes as ids, or the tokenizer that was asked for."""
+def _encoder(request: Request, dtype: "np.dtype[Any]") -> Encode:
+    """Bytes as ids of this type, or the tokenizer that was asked for.
+
+    Ids that the vocabulary lacks are refused; where samples may be left out they pass, and `windows` finds theirs.
+    """
     encode = _tokenizer(Path(request.options.tokenizer)) if request.options.tokenizer else None
 
-    def checked(text: bytes, where: str) -> Ids:
-        ids = encode(text, where) if encode else np.frombuffer(text, np.uint8).astype(np.int64)
-        if (trouble := outside("tokens", ids, request.params)) is not None:
-            raise DatasetError(f"{where}: {trouble}")
-        return ids
+    def checked(text: bytes, where: str) -> Array:
+        ids = encode(text, where) if encode else np.frombuffer(text, np.uint8)
+        if (trouble := outside("tokens", ids, request.params)) is None:
+            return ids.astype(dtype)
+        if request.skips is None:
+            request.leave_out(DatasetError(f"{where}: {trouble}"))
+        return ids.astype(np.int64)  # a narrower type would make others of them
 
     return checked
 
@@ -63,7 +68,7 @@ def _tokenizer(path: Path) -> Encode:
     except Exception as error:  # the library raises nothing narrower
         raise DatasetError(f"{path}: not a tokenizer.json: {reason(error)}") from error
 
-    def encode(text: bytes, where: str) -> Ids:
+    def encode(text: bytes, where: str) -> Array:
         with told(f"{where}: not UTF-8", UnicodeDecodeError):
             decoded = text.decode()
         return np.array(tokenizer.encode(decoded, add_special_tokens=False).ids, np.int64)
@@ -82,11 +87,16 @@ def open_tokens(paths: list[Path], request: Request) -> Source:
     notes: dict[str, str | int | float | None] = {"tokenizer": request.options.tokenizer or "bytes"}
     dtype = token_dtype(request.params["vocab_size"])
     lengths: list[int] = []
-    pieces = _token_pieces(paths, _encoder(request), dtype, lengths)
-    samples = windows(pieces, request, request.path, notes)
+    documents = Documents(lengths)
+    pieces = _token_pieces(paths, _encoder(request, dtype), dtype, lengths)
+
+    def file_at(place: int) -> Path:
+        return paths[int(np.searchsorted(np.cumsum(lengths), place, side="right"))]
+
+    samples = windows(Stream(request.path, pieces, documents, file_at), request, notes)
     count = max(0, (size - 1) // length) if is_bytes else None
     size = size * dtype.itemsize * (length + 1) // length
-    return Source(count, size, samples, kept_params(request.params), notes, Documents(lengths))
+    return Source(count, size, samples, kept_params(request.params), notes, documents)
 
 
 def _token_pieces(paths: list[Path], encode: Encode, dtype: "np.dtype[Any]", lengths: list[int]) -> Iterator[Array]:
@@ -94,7 +104,7 @@ def _token_pieces(paths: list[Path], encode: Encode, dtype: "np.dtype[Any]", len
     for path in paths:
         lengths.append(1)
         for line, piece in _pieces(path):
-            tokens = encode(piece, f"{path}: from line {line}").astype(dtype)
+            tokens = encode(piece, f"{path}: from line {line}")
             lengths[-1] += len(tokens)
             yield tokens
         yield np.array([END_OF_DOCUMENT], dtype)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from benchsuite.storage.formats.tf_example import IMAGE, LABEL, Feature, bytes_o
 from benchsuite.storage.formats.tfrecord import count_records, damaged, framed
 from benchsuite.storage.sources.images import image_sample
 from benchsuite.storage.sources.sequences import mlm_sample
-from benchsuite.storage.sources.source import Keys, Request, Source, nothing, sample_key, total_size, whole
+from benchsuite.storage.sources.source import Keys, Request, Source, ends_early, nothing, sample_key, total_size, whole
 from benchsuite.storage.sources.volumes import volume_sample
 
 KEYS = ("key", "image/filename", "file_name")
@@ -45,16 +46,20 @@ def _is_tfrecord(name: str) -> bool:
 
 def _open(paths: list[Path], request: Request, make: Make) -> Source:
     """Samples of files, counted by stepping from record to record."""
-    count = 0
+    counts: dict[Path, int] = {}
     for path in paths:
         with told(path):
-            count += count_records(path)
+            counts[path], trouble, byte = count_records(path)
+        if trouble:
+            where = f"at byte {byte}, in record {counts[path]}" if byte else "at byte 0: is it a TFRecord file?"
+            request.leave_out(ends_early(path, trouble, counts[path], "record", where))
+    count = sum(counts.values())
     if not count:
         raise nothing(request.path, request.kind, "records in the TFRecord files")
-    return Source(count, total_size(paths), _samples(paths, request, make), kept_params(request.params))
+    return Source(count, total_size(paths), _samples(counts, request, make), kept_params(request.params))
 
 
-def _samples(paths: list[Path], request: Request, make: Make) -> Iterator[Sample]:
+def _samples(counts: Mapping[Path, int], request: Request, make: Make) -> Iterator[Sample]:
     keys = Keys("record")
 
     def sample(payload: Any, is_whole: bool, number: int, row: int, path: Path) -> Sample:
@@ -64,7 +69,7 @@ def _samples(paths: list[Path], request: Request, make: Make) -> Iterator[Sample
         found = features_of(payload, where)
         return make(keys.take(sample_key(_key(found, where)) or f"{row:08d}", where), found, where, path)
 
-    return whole((partial(sample, *record) for record in _records(paths)), request.skips)
+    return whole((partial(sample, *record) for record in _records(counts)), request.skips)
 
 
 def _key(found: Features, where: str) -> str:
@@ -76,12 +81,12 @@ def _key(found: Features, where: str) -> str:
     return ""
 
 
-def _records(paths: list[Path]) -> Iterator[tuple[Any, bool, int, int, Path]]:
-    """The records of all files: content, whether it is whole, number in its file and in all, file."""
+def _records(counts: Mapping[Path, int]) -> Iterator[tuple[Any, bool, int, int, Path]]:
+    """So many first records of each file: content, whether it is whole, number in its file and in all, file."""
     row = 0
-    for path in paths:
+    for path, count in counts.items():
         with LocalFile(path) as file:
-            for number, (payload, is_whole) in enumerate(framed(file)):
+            for number, (payload, is_whole) in enumerate(islice(framed(file), count)):
                 yield payload, is_whole, number, row, path
                 row += 1
 

@@ -144,7 +144,7 @@ def _paired(
         lone = images.get(case) or labels[case]
         problems.add(DatasetError(f"{lone}: its {lacking} {name.format(case)} is missing"))
     if isinstance(problems, Problems):
-        problems.tell()
+        problems.tell(may_skip=True)
     keys = {case: clean_key(case if case[-1:] not in ("", "/") else f"{case}_") for case in images}
     return [_Pair(keys[case], image, labels[case]) for case, image in images.items() if case in labels]
 

@@ -15,6 +15,7 @@ from benchsuite.storage.dataset.verify import verify_dataset
 from tests.cli.test_app import Run, error_line, in_folder
 from tests.helpers.snapshots import compare_messages
 from tests.storage.samples import flip, jpeg
+from tests.storage.sources.made import tar
 from tests.storage.sources.test_sequences import pair
 
 __all__ = ["in_folder"]
@@ -123,7 +124,8 @@ class TestData:
         *told, last = [line for line in err.splitlines() if not line.startswith("converting")]
         assert (code, out) == (2, "")
         assert [line.partition(": ")[0] for line in told] == [str(source / "2.jpg"), str(source / "5.jpg")]
-        assert last == f"error: {source}: 2 problems; nothing was written"
+        hint = "--on-error skip leaves out what cannot be read"
+        assert last == f"error: {source}: 2 problems; nothing was written; {hint}"
         assert [path.name for path in tmp_path.iterdir()] == ["photos"]
         (source / "5.jpg").unlink()
         code, out, err = run_cli("data", "convert", source, target, "--variant", "tiny")
@@ -147,10 +149,30 @@ class TestData:
         code, out, err = run_cli(*skip, "--max-errors", "20%")
         assert (code, out) == (0, "")
         assert "note: 1 hidden or system file is left out" in err
-        assert f"note: 1 sample could not be read and is left out; {target / 'skipped.txt'} says why" in err
+        assert f"note: 1 error: what could not be read is left out; {target / 'skipped.txt'} says what and why" in err
         manifest = read_manifest(target)
         assert (manifest.num_samples, manifest.num_classes) == (7, 2)
         assert (target / "skipped.txt").read_text().startswith(f"{source / '5.jpg'}: not a whole JPEG: ")
+        assert run_cli("data", "verify", target)[0] == 0
+
+    def test_convert_keeps_what_comes_before_a_cut_where_it_may(self, run_cli: Run, tmp_path: Path):
+        source, target = tmp_path / "in", tmp_path / "new"
+        source.mkdir()
+        for name, numbers in (("a.tar", range(4)), ("b.tar", range(4, 8))):
+            tar(source / name, [(f"{number}.jpg", jpeg(number)) for number in numbers])
+        content = (source / "a.tar").read_bytes()
+        size = content.index(b"3.jpg") + 600
+        (source / "a.tar").write_bytes(content[:size])
+        where = f"{source / 'a.tar'}: cut short after 3 samples (at byte {size}, inside member '3.jpg')"
+        words = ("data", "convert", source, target, "--variant", "tiny", "--format", "hdf5")
+        line = error_line(run_cli, *words)
+        assert line == f"error: {where}; what followed is unknown; --on-error skip leaves out what cannot be read\n"
+        assert not target.exists()
+        code, out, err = run_cli(*words, "--on-error", "skip", "--max-errors", "1")
+        assert (code, out) == (0, "")
+        assert f"note: 1 error: what could not be read is left out; {target / 'skipped.txt'} says what and why" in err
+        assert (target / "skipped.txt").read_text() == f"{where}; what followed is unknown\n"
+        assert read_manifest(target).num_samples == 7
         assert run_cli("data", "verify", target)[0] == 0
 
     def test_verify_takes_the_same_tokens_of_another_width_as_the_same(self, run_cli: Run, tmp_path: Path):

@@ -12,18 +12,21 @@ from benchsuite.storage.create.convert import Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError
 from benchsuite.storage.dataset.verify import verify_dataset
 from benchsuite.storage.sources import ReadOptions
+from benchsuite.storage.sources.skips import max_errors
 from benchsuite.workloads.facts import FACTS
 
 
-def converted(source: Path, workload: str, form: str = "files", tokenizer: str | None = None) -> Dataset:
-    """A verified dataset made of the source, beside it."""
+def converted(
+    source: Path, workload: str, form: str = "files", tokenizer: str | None = None, most: str | None = None
+) -> Dataset:
+    """A verified dataset made of the source, beside it; `most`: how much of it may be left out."""
     spec = FACTS[workload]
     target = source.parent / f"{source.name}-{form}-set"
     convert_dataset(
         source,
         target,
         Wanted(workload, "tiny", form, kind=spec.kind, params=spec.variants["tiny"].sample),
-        options=ReadOptions(tokenizer),
+        options=ReadOptions(tokenizer, max_errors=None if most is None else max_errors(most)),
     )
     return verify_dataset(target)
 

@@ -1,5 +1,6 @@
 """`--on-error skip`: what cannot be read is left out, counted and listed with its reason, up to a limit."""
 
+import json
 from fractions import Fraction
 from pathlib import Path
 
@@ -7,14 +8,15 @@ import h5py
 import numpy as np
 import pytest
 
-from benchsuite.storage.create.convert import SKIPPED, Wanted, convert_dataset
+from benchsuite.storage.create.convert import SKIPPED, Wanted, convert_dataset, in_order
 from benchsuite.storage.dataset.manifest import DatasetError
 from benchsuite.storage.dataset.problems import Damage
 from benchsuite.storage.dataset.verify import verify_dataset
+from benchsuite.storage.formats.tokens import read_index
 from benchsuite.storage.sources import ReadOptions, open_source
 from benchsuite.storage.sources.skips import MaxErrors, max_errors
 from tests.storage.samples import VOLUME_PARAMS, flip, jpeg
-from tests.storage.sources.made import tar
+from tests.storage.sources.made import converted, tar
 from tests.storage.sources.test_sequences import pair
 from tests.storage.sources.test_tables import record, tfrecord
 
@@ -136,6 +138,49 @@ def test_samples_of_an_hdf5_file_and_windows_of_a_stream(tmp_path: Path) -> None
     path = pair(tmp_path / "text", np.array([1, 2, 3, 99, 5, 6, 7, 8, 9]))
     opened = open_source(path, "tokens", {"seq_len": 2, "vocab_size": 50}, ReadOptions(max_errors=max_errors("50%")))
     assert [sample.key for sample in opened.samples] == ["00000000", "00000002", "00000003"]
+
+
+@pytest.mark.parametrize("form", ["files", "tokens"])
+def test_windows_with_ids_that_the_vocabulary_lacks(tmp_path: Path, form: str) -> None:
+    """With each go 128 tokens of the stream, and of the documents that have them; the next one goes on behind them."""
+    tokens = np.random.default_rng(0).integers(0, 512, 128 * 7 + 1)
+    tokens[[200, 3 * 128, 5 * 128 + 1, 6 * 128 + 1]] = [-1, 512, 513, 9999]
+    source = pair(tmp_path / "a", tokens, "i4", documents=3)
+    dataset = converted(source, "gpt_neox", form, most="60%")
+    stored = {sample.key: sample.fields["tokens"].tolist() for sample in in_order(dataset)}
+    parts = {number: tokens[128 * number + 1 : 128 * number + 129].tolist() for number in (0, 3, 4)}
+    assert stored == {
+        "00000000": [int(tokens[0]), *parts[0]],
+        "00000003": [parts[0][-1], *parts[3]],
+        "00000004": [parts[3][-1], *parts[4]],
+    }
+    assert (dataset.folder / SKIPPED).read_text().splitlines() == [
+        f"{source}.bin: window {number} (from token {128 * number}): tokens holds {value}, "
+        "needed: 0..511 (vocab_size 512)"
+        for number, value in ((1, -1), (2, 512), (5, 513), (6, 9999))
+    ]
+    if form == "tokens":
+        index = read_index(dataset.folder / "tokens.idx")
+        assert (index.lengths.tolist(), index.documents.tolist()) == ([129, 213, 43], [0, 1, 2, 3])
+
+
+def test_text_whose_tokens_the_vocabulary_lacks(tmp_path: Path) -> None:
+    """One of 65,800 would be 264 in the type that smaller ones are stored as."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("be " * 200)
+    (tmp_path / "in" / "b.txt").write_text("be " * 100 + "rare " + "be " * 200)
+    facts = {"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"}}
+    facts["model"] = {"type": "WordLevel", "vocab": {"be": 7, "rare": 65_800}, "unk_token": "be"}
+    (tmp_path / "words.json").write_text(json.dumps(facts))
+    dataset = converted(tmp_path / "in", "gpt_neox", "tokens", str(tmp_path / "words.json"), most="1")
+    assert (dataset.folder / SKIPPED).read_text() == (
+        f"{tmp_path / 'in' / 'b.txt'}: window 2 (from token 256): tokens holds 65800, needed: 0..511 (vocab_size 512)\n"
+    )
+    assert [sample.fields["tokens"].tolist() for sample in in_order(dataset)] == [
+        [7] * 129,
+        [*[7] * 72, 0, *[7] * 56],
+    ]
+    assert read_index(dataset.folder / "tokens.idx").lengths.tolist() == [201, 56]
 
 
 def test_records_whose_checksum_is_wrong(tmp_path: Path) -> None:

@@ -207,11 +207,11 @@ class TestTfrecord:
         content = tfrecord(tmp_path / "a.tfrecord", [record(jpeg(n), n) for n in range(3)]).read_bytes()
         size = len(content) // 3
         cases = {
-            content[:5]: "record 0: the file ends inside it",
-            content[: size + 20]: "record 1: the file ends inside it",
-            content[:-1]: "record 2: the file ends inside it",
+            content[:5]: "cut short after 0 records (at byte 5, in record 0); what followed is unknown",
+            content[: size + 20]: f"cut short after 1 record (at byte {size + 20}, in record 1)",
+            content[:-1]: f"cut short after 2 records (at byte {len(content) - 1}, in record 2)",
             b"\x1f\x8b" + content: "compressed by gzip",
-            b"some other file that is longer than a header": "record 0: the CRC of its length is wrong",
+            b"some other file that is longer than a header": "the CRC of a length is wrong after 0 records (at",
             content[:40] + b"\0" + content[41:]: "record 0: its CRC is wrong",
             b"": "no image data: looked for records",
         }
