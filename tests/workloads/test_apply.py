@@ -20,7 +20,7 @@ from benchsuite.workloads.workload import Batch, Workload
 from tests.workloads.spawned import found_by_ranks
 
 CPU = torch.device("cpu")
-TINY = WORKLOAD.variants["tiny"]
+NANO = WORKLOAD.variants["nano"]
 RANKS = 2
 STEPS = 2
 DEADLINE_S = 120
@@ -42,7 +42,7 @@ def microbatch(rank: int, step: int, dtype: torch.dtype = torch.float32) -> Batc
     """What a rank trains on in a step."""
     generator = torch.Generator().manual_seed(100 * step + rank)
     return {
-        "image": torch.randn(4, 3, 64, 64, generator=generator).to(dtype),
+        "image": torch.randn(4, 3, 32, 32, generator=generator).to(dtype),
         "label": torch.randint(1000, (4,), generator=generator),
     }
 
@@ -61,7 +61,7 @@ def gradients(model: nn.Module) -> dict[str, Tensor]:
 class TestNone:
     def test_parts_come_in_order(self) -> None:
         torch.manual_seed(0)
-        training = prepared(WORKLOAD, WORKLOAD.build(TINY), "none")
+        training = prepared(WORKLOAD, WORKLOAD.build(NANO), "none")
         clock = Recorder()
         for step in range(2):
             training.step(microbatch(0, step), clock)
@@ -69,7 +69,7 @@ class TestNone:
 
     def test_a_step_is_forward_backward_update(self) -> None:
         torch.manual_seed(0)
-        model = WORKLOAD.build(TINY)
+        model = WORKLOAD.build(NANO)
         twin = copy.deepcopy(model)
         training = prepared(MODEST, model, "none")
         optimizer = MODEST.optimizer(twin.parameters())
@@ -87,7 +87,7 @@ class TestNone:
 
     def test_update_is_marked_after_the_weights_have_changed(self) -> None:
         torch.manual_seed(0)
-        model = WORKLOAD.build(TINY)
+        model = WORKLOAD.build(NANO)
         seen: dict[str, Tensor] = {}
 
         class Clock:
@@ -101,14 +101,14 @@ class TestNone:
     @pytest.mark.parametrize("precision", ["fp32", "bf16"])
     def test_trains_in_every_precision(self, precision: str) -> None:
         torch.manual_seed(0)
-        training = prepared(MODEST, WORKLOAD.build(TINY), "none", precision)
-        losses = [training.step(microbatch(0, 0), Recorder()).item() for _ in range(6)]
+        training = prepared(MODEST, WORKLOAD.build(NANO), "none", precision)
+        losses = [training.step(microbatch(0, 0), Recorder()).item() for _ in range(12)]
         assert losses[-1] < 0.6 * losses[0]
         assert {value.dtype for value in training.gather_state().values()} == {torch.float32, torch.int64}
 
     def test_data_parallel_without_devices_is_the_model_itself(self) -> None:
         torch.manual_seed(0)
-        model = WORKLOAD.build(TINY)
+        model = WORKLOAD.build(NANO)
         twin = copy.deepcopy(model)
         alone, threads = prepared(MODEST, model, "none"), prepared(MODEST, twin, "data_parallel")
         for step in range(STEPS):
@@ -117,8 +117,8 @@ class TestNone:
         assert alone.gather_state().keys() == threads.gather_state().keys()
 
     def test_gathered_state_loads_into_a_new_model(self) -> None:
-        training = prepared(WORKLOAD, WORKLOAD.build(TINY), "none")
-        WORKLOAD.build(TINY).load_state_dict(training.gather_state(), strict=True)
+        training = prepared(WORKLOAD, WORKLOAD.build(NANO), "none")
+        WORKLOAD.build(NANO).load_state_dict(training.gather_state(), strict=True)
 
 
 class GatedClock(Recorder):
@@ -156,7 +156,7 @@ def ddp_rank(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=RANKS)
     torch.manual_seed(rank)  # DDP must start all ranks from rank 0's weights
-    model = WORKLOAD.build(TINY).double()
+    model = WORKLOAD.build(NANO).double()
     training = prepared(MODEST, model, "ddp")
     clock = GatedClock(rank, folder, model)
     losses = [training.step(microbatch(rank, step, torch.float64), clock).item() for step in range(STEPS)]
@@ -184,7 +184,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, np.ndarray
 def reference() -> dict[str, object]:
     """One process that handles the same microbatches: a replica for each, gradients averaged by hand."""
     torch.manual_seed(0)
-    model = WORKLOAD.build(TINY).double()
+    model = WORKLOAD.build(NANO).double()
     replicas = [copy.deepcopy(model) for _ in range(RANKS)]
     optimizers = [MODEST.optimizer(replica.parameters()) for replica in replicas]
     averages: list[dict[str, Tensor]] = []
@@ -236,7 +236,7 @@ class TestDdp:
                 assert apart(found[f"state/{name}"], expected) < 1e-9, name
 
     def test_ranks_end_with_the_same_weights_bit_for_bit(self, ranks: list[dict[str, np.ndarray]]) -> None:
-        model = WORKLOAD.build(TINY)
+        model = WORKLOAD.build(NANO)
         for name, _ in model.named_parameters():
             assert np.array_equal(ranks[0][f"state/{name}"], ranks[1][f"state/{name}"]), name
         statistics = "state/bn1.running_mean"

@@ -195,7 +195,7 @@ class TestLoss:
 
 
 class TestTraining:
-    @pytest.mark.parametrize("name", ["nano", "tiny"])
+    @pytest.mark.parametrize("name", ["nano", pytest.param("tiny", marks=pytest.mark.full)])
     @pytest.mark.parametrize("batch_size", [1, 2])
     def test_learns_real_patches_in_small_batches(self, name: str, batch_size: int) -> None:
         torch.manual_seed(0)
