@@ -12,7 +12,7 @@ from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document
-from benchsuite.predict import outlook, table
+from benchsuite.predict import outlook, table_series
 from benchsuite.predict.curve import Curve
 from benchsuite.predict.from_store import from_series
 from benchsuite.predict.outlook import COLUMNS, TEST_COLUMNS
@@ -109,9 +109,9 @@ def numbers(text: str, back_test: bool) -> tuple[int, ...]:
 
 def _table_curves(path: Path, where: list[str]) -> list[Curve]:
     """The series of a table's rows that all filters let through, each with how the table was read."""
-    frame = fulfilling(table.read(path), where).reset_index(drop=True)
+    frame = fulfilling(table_series.read(path), where).reset_index(drop=True)
     read = str(frame.attrs.get("read", ""))
-    return [replace(curve, notes=(*curve.notes, read)) for curve in table.curves(frame, path.name)]
+    return [replace(curve, notes=(*curve.notes, read)) for curve in table_series.curves(frame, path.name)]
 
 
 def _sections(curves: Sequence[Curve], section: Callable[[Curve], Section]) -> list[Section]:

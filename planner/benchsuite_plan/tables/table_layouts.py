@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchsuite.contract.errors import UserError
+from benchsuite.predict.table import families, samples_per_step, words
 from benchsuite_plan.layout.step import Constants, Cost, step
 from benchsuite_plan.tables.configurations import Configurations
 from benchsuite_plan.tables.layout_fit import (
@@ -23,7 +24,7 @@ from benchsuite_plan.tables.layout_fit import (
     priors,
     priors_for,
 )
-from benchsuite_plan.tables.table_input import configurations, families, samples_per_step, sources, words
+from benchsuite_plan.tables.table_input import configurations, sources
 from benchsuite_plan.theory.interval import DRIFT_PER_DOUBLING, Z_95, conformal_quantile
 
 MAX_BEYOND = 8
