@@ -4,16 +4,15 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 
 from benchsuite.storage import FORMATS, load
 from benchsuite.storage.create.convert import Wanted, convert_dataset, generate_dataset
+from tests.helpers.fixtures import no_site_or_user_file, published, run_cli  # noqa: F401
 
 NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
@@ -143,26 +142,6 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_site_or_user_file() -> Iterator[None]:
-    """What this machine's site or user prefers changes no test."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG"):
-            patch.setenv(name, "")
-        yield
-
-
-@pytest.fixture
-def published() -> dict[str, pd.DataFrame]:
-    """Published tables by name, where PUBLISHED_TABLES names a JSON file of them."""
-    path = os.environ.get("PUBLISHED_TABLES")
-    if not path:
-        pytest.skip("PUBLISHED_TABLES names no JSON file of published tables: the rows in this file were checked")
-    from bench.predict import tables
-
-    return tables(Path(path))
-
-
 @pytest.fixture(scope="session")
 def dataset_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one dataset of images per format that stores them, holding the same samples."""
@@ -174,19 +153,6 @@ def dataset_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
             options = {"shard_samples": SHARD_SAMPLES} if form.sequential else {}
             convert_dataset(root / "files", root / name, Wanted("resnet50", "tiny", name, options=options))
     return root
-
-
-@pytest.fixture
-def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line in this process: exit code, stdout, stderr."""
-    from benchsuite.cli.app import run_command
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = run_command([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

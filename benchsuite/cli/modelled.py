@@ -15,7 +15,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.predict import outlook
 from benchsuite.predict.curve import Curve
 from benchsuite.predict.from_store import from_series
-from benchsuite.predict.outlook import MAX_BEYOND
+from benchsuite.predict.more_ranks import MAX_BEYOND
 from benchsuite.predict.theory.schedules import Timeline, idle_fractions, makespan, schedule
 from benchsuite.results.render.tables import Row
 from benchsuite.results.report.modelled import Modelled, PipelineStep, Predicted, StorageCurve, StorageKnee

@@ -12,9 +12,10 @@ from benchsuite.cli.scaling import series_of
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document
-from benchsuite.predict import outlook, table
+from benchsuite.predict import outlook, table_series
 from benchsuite.predict.curve import Curve
 from benchsuite.predict.from_store import from_series
+from benchsuite.predict.more_ranks import rank_counts
 from benchsuite.predict.outlook import COLUMNS, TEST_COLUMNS
 from benchsuite.results.compare.sides import fulfilling
 from benchsuite.results.render.tables import Column, Row, as_csv, as_json, as_markdown, inline
@@ -73,7 +74,7 @@ def predict(
     format: Tabular = "table",
 ) -> None:
     """Predict steps, rates and utilization at more ranks, each with a 90 % interval."""
-    counts = numbers(ranks, back_test)
+    counts = rank_counts(ranks, is_needed=not back_test, instead="--back-test")
 
     def section(curve: Curve) -> Section:
         if back_test:
@@ -92,26 +93,11 @@ def predict(
     _show(sections, TEST_COLUMNS if back_test else COLUMNS, format)
 
 
-def numbers(text: str, back_test: bool) -> tuple[int, ...]:
-    """Numbers of ranks from `16,64`, ascending.
-
-    Raises:
-        UserError: none, where they are needed, or something else than whole numbers.
-    """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words and not back_test:
-        raise UserError("--ranks is missing: give numbers of ranks to predict, such as --ranks 16,64, or --back-test")
-    wrong = [word for word in words if not word.isdigit() or int(word) < 1]
-    if wrong:
-        raise UserError(f"--ranks {wrong[0]!r}: allowed: whole numbers from 1, with commas: 16,64,256")
-    return tuple(sorted({int(word) for word in words}))
-
-
 def _table_curves(path: Path, where: list[str]) -> list[Curve]:
     """The series of a table's rows that all filters let through, each with how the table was read."""
-    frame = fulfilling(table.read(path), where).reset_index(drop=True)
+    frame = fulfilling(table_series.read(path), where).reset_index(drop=True)
     read = str(frame.attrs.get("read", ""))
-    return [replace(curve, notes=(*curve.notes, read)) for curve in table.curves(frame, path.name)]
+    return [replace(curve, notes=(*curve.notes, read)) for curve in table_series.curves(frame, path.name)]
 
 
 def _sections(curves: Sequence[Curve], section: Callable[[Curve], Section]) -> list[Section]:

@@ -1,6 +1,6 @@
 """Predictions as rows and lines: what is printed of a curve, what it rests on, and how well it did before."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import variance
 from typing import Any
@@ -8,35 +8,21 @@ from typing import Any
 import numpy as np
 
 from benchsuite.contract.errors import UserError
+from benchsuite.predict import more_ranks
 from benchsuite.predict.average import Average, fit
 from benchsuite.predict.curve import MIN_SCALES, Curve
+from benchsuite.predict.more_ranks import MAX_BEYOND, check_beyond, summary, tested
 from benchsuite.predict.theory.arrays import Floats
-from benchsuite.results.render.tables import Column, ends, number
+from benchsuite.results.render.tables import Column, ends
 from benchsuite.results.render.words import counted
 
-MAX_BEYOND = 8
-"""Times the most ranks measured: predictions beyond it are refused unless asked for."""
 LEAST_ABOVE = 0.01
 """How far above 1 an efficiency is worth a line."""
 LEAST_TOLD = 0.05
 """Weight of a law that is told."""
 
-COLUMNS = (
-    Column("ranks", lambda row: str(row["ranks"])),
-    Column("measured", lambda row: number({**row, "repeats": 1}, "measured_s", 1e3), optional=True),
-    Column("ms/step [90 %]", lambda row: ends(row, "step_s", 1e3)),
-    Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
-    Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
-    Column("AU [90 %]", lambda row: ends(row, "au", digits=2), optional=True),
-)
-TEST_COLUMNS = (
-    Column("series", lambda row: str(row.get("label", "")), right=False),
-    Column("ranks", lambda row: str(row["ranks"])),
-    Column("measured ms/step", lambda row: f"{row['measured_s'] * 1e3:.1f}"),
-    Column("predicted [90 %]", lambda row: ends(row, "step_s", 1e3)),
-    Column("error", lambda row: f"{row['error'] * 100:+.1f} %"),
-    Column("within", lambda row: "yes" if row["within"] else "no"),
-)
+COLUMNS = (*more_ranks.COLUMNS, Column("AU [90 %]", lambda row: ends(row, "au", digits=2), optional=True))
+TEST_COLUMNS = (Column("series", lambda row: str(row.get("label", "")), right=False), *more_ranks.TEST_COLUMNS)
 
 
 def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
@@ -46,7 +32,6 @@ def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
         UserError: more than MAX_BEYOND times the largest measured scale, and `far` is not set; or a batch of all ranks
             that so many cannot share.
     """
-    most = curve.most_ranks
 
     def is_uneven(count: int) -> bool:
         return curve.kind == "strong" and bool(curve.batch % max(1.0, count * curve.data_share))
@@ -60,12 +45,8 @@ def check_reach(curve: Curve, ranks: Sequence[int], far: bool) -> None:
                 "pipeline"
             )
         raise UserError(f"{why}; take a divisor of {curve.batch:g}, or a series of a larger batch")
-    beyond = next((count for count in ranks if count > MAX_BEYOND * most), None)
-    if beyond is not None and not far:
-        raise UserError(
-            f"{curve.title}: {beyond} ranks are {beyond / most:.3g} times the {most} measured; allowed: up to "
-            f"{MAX_BEYOND} times ({MAX_BEYOND * most}); measure more ranks, or give --far"
-        )
+    if not far:
+        check_beyond(curve.title, ranks, curve.most_ranks)
 
 
 def predict(curve: Curve, ranks: Sequence[int]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -187,22 +168,5 @@ def back_test(curve: Curve) -> tuple[list[dict[str, Any]], list[str]]:
             f"{MIN_SCALES} scales below"
         )
     seconds = average_of(replace(curve, points=left)).seconds([point.ranks for point in held])
-    rows = [_tested(curve.title, p.ranks, p.middle_s, seconds[:, k]) for k, p in enumerate(held)]
-    return rows, [f"fitted to {', '.join(str(point.ranks) for point in left)} ranks", _summary(rows)]
-
-
-def _tested(label: str, ranks: int, measured_s: float, seconds: Floats) -> dict[str, Any]:
-    """A flat row of a prediction beside what was measured."""
-    own = {"label": label, "ranks": ranks, "measured_s": measured_s, **_three("step_s", seconds)}
-    within = bool(seconds[1] <= measured_s <= seconds[2])
-    return own | {"error": float(seconds[0]) / measured_s - 1, "within": within}
-
-
-def _summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Errors of a back-test and how many of its intervals hold."""
-    errors = np.abs([row["error"] for row in rows])
-    within = float(np.mean([row["within"] for row in rows]))
-    return (
-        f"{len(rows)} predicted: error median {np.median(errors):.1%}, mean {errors.mean():.1%}, worst "
-        f"{errors.max():.1%}; {within:.0%} within their 90 % intervals"
-    )
+    rows = [tested(curve.title, p.ranks, p.middle_s, seconds[:, k].tolist()) for k, p in enumerate(held)]
+    return rows, [f"fitted to {', '.join(str(point.ranks) for point in left)} ranks", summary(rows)]

@@ -1,33 +1,10 @@
 """Fixtures of the planner's tests."""
 
 import os
-from collections.abc import Callable, Iterator
 
-import pytest
+from tests.helpers.fixtures import no_site_or_user_file, published, run_cli  # noqa: F401
 
 
 def pytest_configure() -> None:
     """Tables heed COLUMNS, which pytest-xdist sets."""
     os.environ.pop("COLUMNS", None)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_site_or_user_file() -> Iterator[None]:
-    """What this machine's site or user prefers changes no test."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("BENCHSUITE_SITE", "BENCHSUITE_USER_CONFIG"):
-            patch.setenv(name, "")
-        yield
-
-
-@pytest.fixture
-def run_cli(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line in this process: exit code, stdout, stderr."""
-    from benchsuite.cli.app import run_command
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        code = run_command([str(argument) for argument in arguments])
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run

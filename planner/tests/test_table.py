@@ -80,7 +80,7 @@ def test_a_back_test(run_cli: Run):
     [
         (
             ("layouts.csv",),
-            "--ranks is missing: give numbers of ranks, such as --ranks 16,64, or --rows or --back-test",
+            "--ranks is missing: give numbers of ranks to predict, such as --ranks 16,64, or --rows or --back-test",
         ),
         (("layouts.csv", "--ranks", "8,many"), "--ranks 'many': allowed: whole numbers from 1, with commas"),
         (("layouts.csv", "--ranks", "65"), "65 ranks are 8.12 times the 8 measured; allowed: up to 8 times (64)"),

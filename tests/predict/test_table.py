@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchsuite.contract.errors import UserError
-from benchsuite.predict.table import curves, families, read, words
+from benchsuite.predict.table import families, words
+from benchsuite.predict.table_series import curves, read
 
 
 @pytest.fixture
@@ -92,6 +93,7 @@ def test_other_separators_and_json_lines(table, name: str, text: str):
             "gpus,global_batch,step_s,samples/s\n1,64,0.5,128\n2,64,0.5,256\n",
             "row 2: samples_per_s 256 tells a step of 0.25 s, another column 0.5 s",
         ),
+        ("gpus,batch,step_s\n1,2,1\n", "column 'batch': name it batch_size (of a rank) or global_batch_size (of all)"),
         ("gpus,batch_size,step_s\n2,8,0.5\n2,,0.5\n", "row 2 has no batch_size; every row needs one"),
     ],
 )

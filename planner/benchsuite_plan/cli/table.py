@@ -1,6 +1,7 @@
 """The verb `plan table`: one model fitted to a table of measured layouts, and what it says of others."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,8 +11,10 @@ from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import TableFormat, document
 from benchsuite.contract.units import parse_bytes
+from benchsuite.predict import more_ranks
+from benchsuite.predict.more_ranks import rank_counts
 from benchsuite.results.compare.sides import fulfilling
-from benchsuite.results.render.tables import ABSENT, Column, Row, as_csv, as_json, as_markdown, ends, inline, number
+from benchsuite.results.render.tables import ABSENT, Column, Row, as_csv, as_json, as_markdown, inline
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite_plan.tables.table_input import read
 from benchsuite_plan.tables.table_layouts import LayoutCurves, beside_series
@@ -64,7 +67,8 @@ def table(
     """Predict each layout of a table of measured ones at more ranks, or layouts of your own."""
     if rows is not None and back_test:
         raise UserError("--rows with --back-test: rows that were measured are tested; give one of both")
-    counts = _numbers(ranks, needed=not back_test and rows is None)
+    has_ranks = back_test or rows is not None
+    counts = rank_counts(ranks, is_needed=not has_ranks, instead="--rows or --back-test")
     frame = fulfilling(read(file), where or []).reset_index(drop=True)
     known = LayoutCurves.of(frame, file.name, network, _rate(node_bandwidth))
     columns, name = COLUMNS, f"{file.name} · {scaling}"
@@ -79,21 +83,6 @@ def table(
         found, lines = known.outlooks(counts, scaling), known.assumptions(scaling)
         lines = [*lines, *beside_series(frame, file.name)]
     _show(name, found, [*lines, str(frame.attrs.get("read", ""))], columns, format)
-
-
-def _numbers(text: str, needed: bool) -> tuple[int, ...]:
-    """Numbers of ranks from `16,64`, ascending.
-
-    Raises:
-        UserError: none, where they are needed, or something else than whole numbers.
-    """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if needed and not words:
-        raise UserError("--ranks is missing: give numbers of ranks, such as --ranks 16,64, or --rows or --back-test")
-    wrong = [word for word in words if not word.isdigit() or int(word) < 1]
-    if wrong:
-        raise UserError(f"--ranks {wrong[0]!r}: allowed: whole numbers from 1, with commas: 16,64,256")
-    return tuple(sorted({int(word) for word in words}))
 
 
 def _rate(text: str | None) -> float | None:
@@ -116,23 +105,9 @@ def _share(name: str) -> Column:
     return Column(name, cell)
 
 
-COLUMNS = (
-    Column("layout", lambda row: str(row.get("label", "")), right=False, optional=True),
-    Column("ranks", lambda row: str(row["ranks"])),
-    Column("measured", lambda row: number({**row, "repeats": 1}, "measured_s", 1e3), optional=True),
-    Column("ms/step [90 %]", lambda row: ends(row, "step_s", 1e3)),
-    Column("samples/s [90 %]", lambda row: ends(row, "samples_per_s")),
-    Column("efficiency [90 %]", lambda row: ends(row, "efficiency", digits=2)),
-    *map(_share, ("compute", "communication", "bubble")),
-)
-TEST_COLUMNS = (
-    Column("layout", lambda row: str(row.get("label", "")), right=False),
-    Column("ranks", lambda row: str(row["ranks"])),
-    Column("measured ms/step", lambda row: f"{row['measured_s'] * 1e3:.1f}"),
-    Column("predicted [90 %]", lambda row: ends(row, "step_s", 1e3)),
-    Column("error", lambda row: f"{row['error'] * 100:+.1f} %"),
-    Column("within", lambda row: "yes" if row["within"] else "no"),
-)
+LAYOUT = Column("layout", lambda row: str(row.get("label", "")), right=False, optional=True)
+COLUMNS = (LAYOUT, *more_ranks.COLUMNS, *map(_share, ("compute", "communication", "bubble")))
+TEST_COLUMNS = (replace(LAYOUT, optional=False), *more_ranks.TEST_COLUMNS)
 
 
 def _show(

@@ -1,6 +1,6 @@
 """A table of layouts with times: the model of layouts fitted to all of it, and each layout predicted at more ranks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -10,6 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchsuite.contract.errors import UserError
+from benchsuite.predict.more_ranks import check_beyond, summary, tested
+from benchsuite.predict.table import families, samples_per_step, words
 from benchsuite_plan.layout.step import Constants, Cost, step
 from benchsuite_plan.tables.configurations import Configurations
 from benchsuite_plan.tables.layout_fit import (
@@ -23,11 +25,9 @@ from benchsuite_plan.tables.layout_fit import (
     priors,
     priors_for,
 )
-from benchsuite_plan.tables.table_input import configurations, families, samples_per_step, sources, words
+from benchsuite_plan.tables.table_input import configurations, sources
 from benchsuite_plan.theory.interval import DRIFT_PER_DOUBLING, Z_95, conformal_quantile
 
-MAX_BEYOND = 8
-"""Times the most ranks measured: predictions beyond it are refused unless asked for."""
 TRIED, CLEARLY = 10, 0.005
 """Layouts by which series and the model of layouts are compared; how much smaller the error of series must be."""
 LEAST_SCALES = 3
@@ -74,13 +74,8 @@ class LayoutCurves:
         Raises:
             UserError: more than MAX_BEYOND times its most, and `far` is not set.
         """
-        most = int(self.runs.ranks.max())
-        beyond = [number for number in ranks if number > MAX_BEYOND * most]
-        if beyond and not far:
-            raise UserError(
-                f"table {self.name}: {beyond[0]} ranks are {beyond[0] / most:.3g} times the {most} measured; allowed: "
-                f"up to {MAX_BEYOND} times ({MAX_BEYOND * most}), or give --far"
-            )
+        if not far:
+            check_beyond(f"table {self.name}", ranks, int(self.runs.ranks.max()))
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -363,21 +358,3 @@ def _as_row(
     busy = of.compute_s + of.recompute_s + of.optimizer_s + of.straggling_s
     shares = {"compute": busy, "communication": of.communication_s, "bubble": of.bubble_s}
     return row | {f"{name}_share": float(share[0]) / seconds[0] for name, share in shares.items()}
-
-
-def tested(label: str, ranks: int, measured_s: float, seconds: Sequence[float]) -> dict[str, Any]:
-    """A flat row of a prediction and its ends beside what was measured."""
-    step_s, low_s, high_s = seconds
-    own = {"label": label, "ranks": ranks, "measured_s": measured_s}
-    own |= {"step_s": step_s, "step_s_low": low_s, "step_s_high": high_s}
-    return own | {"error": step_s / measured_s - 1, "within": low_s <= measured_s <= high_s}
-
-
-def summary(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Errors of a back-test and how many of its intervals hold."""
-    errors = np.abs([row["error"] for row in rows])
-    held = np.mean([row["within"] for row in rows])
-    return (
-        f"{len(rows)} predicted: error median {np.median(errors):.1%}, mean {errors.mean():.1%}, worst "
-        f"{errors.max():.1%}; {held:.0%} within their 90 % intervals"
-    )

@@ -31,9 +31,8 @@ def bubble_fraction(
     (p - 1)/(m + p - 1) for gpipe and 1f1b, (p - 1)/(v m + p - 1) interleaved (arXiv:2104.04473, section 2.2), whatever
     the durations; (p - 1)/p for naive; of zero-bubble schedules it depends on F : B : W (equal by default).
     """
-    bubble = bubble_s(schedule, num_stages, num_microbatches, interleave, forward_s, backward_s, weight_s)
-    work = _work(num_microbatches, forward_s, backward_s, weight_s)
-    return bubble / (work + bubble)
+    given = (schedule, num_stages, num_microbatches, interleave, forward_s, backward_s, weight_s)
+    return bubble_s(*given) / step_s(*given)
 
 
 def bubble_s(
@@ -84,7 +83,8 @@ def step_s(
 ) -> Floats:
     """Seconds of a step: m (F + B + W) + `bubble_s`; (m + p - 1)(F + B + W) for gpipe and 1f1b."""
     bubble = bubble_s(schedule, num_stages, num_microbatches, interleave, forward_s, backward_s, weight_s)
-    return _work(num_microbatches, forward_s, backward_s, weight_s) + bubble
+    (m,) = whole(num_microbatches=num_microbatches)
+    return m * sum(not_negative(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s)) + bubble
 
 
 def in_flight(
@@ -105,11 +105,6 @@ def in_flight(
         raise UserError(f"stage {np.max(i):g} is not allowed; allowed: 0 to num_stages - 1")
     form = IN_FLIGHT[_known(schedule, p, m, v)]
     return np.array(form(*np.broadcast_arrays(p, m, v, i)))[()]
-
-
-def _work(m: ArrayLike, f: ArrayLike, b: ArrayLike, w: ArrayLike) -> Floats:
-    (microbatches,) = whole(num_microbatches=m)
-    return microbatches * sum(not_negative(forward_s=f, backward_s=b, weight_s=w))
 
 
 def _known(schedule: str, p: Floats, m: Floats, v: Floats) -> str:

@@ -18,7 +18,7 @@ from benchsuite_plan.layout.cost import cost
 from benchsuite_plan.layout.layout_search import NUM_DRAWS, QUANTILES, ranked
 from benchsuite_plan.layout.machines import Machine
 from benchsuite_plan.theory.flops import transformer_flops
-from planner.tests.published_tables import all_rows
+from tests.helpers.published_tables import all_rows
 
 DGX = machines.load("dgx-a100")
 

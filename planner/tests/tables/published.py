@@ -1,7 +1,5 @@
 """Published measurements as the predictor takes them; the tables are no part of this repository."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,13 +33,6 @@ MPT = {
 }
 """Layers, width and heads of llm-foundry's models (scripts/train/benchmarking)."""
 GPT2_VOCAB, MPT_VOCAB = 50257, 50368
-
-
-def tables(path: Path) -> dict[str, pd.DataFrame]:
-    """Every table of a file of published figures, by its id."""
-    found = json.loads(path.read_text())["tables"]
-    entries = found.values() if isinstance(found, dict) else found
-    return {table["id"]: pd.DataFrame(table["rows"], columns=table["columns"]) for table in entries}
 
 
 def vtrain(table: pd.DataFrame) -> tuple[Configurations, Floats]:

@@ -1,13 +1,10 @@
 """Tables of layouts held to published measurements: a selection of rows here, all of them where PUBLISHED_TABLES is."""
 
-import os
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
 from planner.tests.tables.back_tests import constant_rate, halves, held_out, joined, mpt_scales
-from planner.tests.tables.published import mpt, tables
+from planner.tests.tables.published import mpt
 
 FSDP = [
     # model, length, GPUs, microbatch, microbatches, recomputed, tokens per second and GPU
@@ -48,15 +45,6 @@ FSDP = [
     ("13b", 2048, 16, 10, 1, True, 1993),
 ]
 """MPT on A100-40GB with FSDP and flash attention (mosaicml/llm-foundry, scripts/train/benchmarking/README.md)."""
-
-
-@pytest.fixture
-def published() -> dict[str, pd.DataFrame]:
-    """Published tables by name, where PUBLISHED_TABLES names a JSON file of them."""
-    path = os.environ.get("PUBLISHED_TABLES")
-    if not path:
-        pytest.skip("PUBLISHED_TABLES names no JSON file of published tables: the rows in this file were checked")
-    return tables(Path(path))
 
 
 def fsdp_table() -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Users' tables: columns by many names, times in many units, what was assumed; and the error lines."""
+"""Users' tables of layouts: what the suite's reader of tables reads of them, what was assumed; and the error lines."""
 
 import json
 from collections.abc import Callable
@@ -8,19 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from benchsuite.contract.errors import UserError
-from benchsuite_plan.tables.table_input import (
-    COUNTS,
-    FLAGS,
-    NAMES,
-    TIMES,
-    Table,
-    TableRow,
-    _name_of,
-    configurations,
-    families,
-    read,
-    words,
-)
+from benchsuite.predict.table import COLUMNS, LABELS, TIMES, families, words
+from benchsuite_plan.tables.table_input import LAYOUTS, Table, TableRow, configurations, read, sources
 
 VTRAIN = """# GPUs,global batch,micro batch,hidden size,attention heads,# layers,sequence length,tensor parallelism,\
 data parallelism,pipeline parallelism,iteration time (ms)
@@ -42,11 +31,11 @@ def table(tmp_path: Path) -> Write:
     return write
 
 
-def shaped(text: str, mark: str = ",") -> str:
+def shaped(text: str) -> str:
     """A CSV with the columns of SHAPE before its own."""
     head, *rows = text.splitlines()
-    before = [mark.join(SHAPE), *[mark.join(map(str, SHAPE.values()))] * len(rows)]
-    return "\n".join(f"{own}{mark}{row}" for own, row in zip(before, [head, *rows], strict=True)) + "\n"
+    before = ",".join(map(str, SHAPE.values()))
+    return "\n".join([f"{','.join(SHAPE)},{head}", *(f"{before},{row}" for row in rows)]) + "\n"
 
 
 def test_published_headings_are_understood(table: Write):
@@ -60,61 +49,28 @@ def test_published_headings_are_understood(table: Write):
     assert not any("heads" in line for line in assumed)
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("ranks,step_s\n1,0.5\n2,0.6\n", [0.5, 0.6]),
-        ("gpus,ms/step\n1,500\n2,600\n", [0.5, 0.6]),
-        ("gpus,step (s),steps\n1,0.5,1000\n2,0.6,1000\n", [0.5, 0.6]),
-        ("GPUs,batch size,images/s\n1,32,64\n2,32,128\n", [0.5, 0.5]),
-        ("GPUs,global batch,samples/s\n1,64,64\n2,64,100\n", [1.0, 0.64]),
-        ("gpus,batch size,tokens/s\n8,2,256\n", [0.5]),
-        ("gpus,batch size,tps/gpu\n8,2,32\n", [0.5]),
-        ("nodes,gpus_per_node,step_s\n1,4,2\n", [2.0]),
-    ],
-)
-def test_times_in_any_unit(table: Write, text: str, seconds: list[float]):
-    frame = read(table(shaped(text)))
-    assert frame["step_s"].tolist() == pytest.approx(seconds)
-    assert frame["ranks"].iloc[0] in (1, 4, 8)
-
-
-@pytest.mark.parametrize("mark", [",", ";", "\t"])
-def test_separators_and_words_of_logic(table: Write, mark: str):
-    text = "gpus,step_s,model,act_ckpt\n1,0.5,a b,True\n2,0.6,a b,no\n".replace(",", mark)
-    frame = read(table("\ufeff" + shaped(text, mark)))
-    assert (frame["ranks"].tolist(), frame["step_s"].tolist()) == ([1, 2], [0.5, 0.6])
-    assert (frame["model"].tolist(), frame["recompute"].tolist()) == (["a b"] * 2, [1, 0])
-
-
-def test_json_of_objects_of_lines_and_of_columns_with_rows(table: Write):
-    objects = [{"gpus": gpus, "step_s": 0.5, **SHAPE} for gpus in (1, 2)]
-    columns = {"columns": [*objects[0]], "rows": [[*each.values()] for each in objects], "source": "a paper"}
-    texts = {"a.json": json.dumps(objects), "b.json": json.dumps(columns)}
-    texts["c.jsonl"] = "\n\n".join(map(json.dumps, objects))
-    for name, text in texts.items():
-        assert read(table(text, name))["ranks"].tolist() == [1, 2], name
+def test_words_of_logic(table: Write):
+    frame = read(table(shaped("gpus,step_s,act_ckpt,zero\n1,0.5,True,none\n2,0.6,no,3\n3,0.7,,\n")))
+    assert (frame["recompute"].tolist()[:2], frame["zero"].tolist()[:2]) == ([1, 0], [0, 3])
+    runs, _ = configurations(frame)
+    assert (runs.recompute[2], runs.zero[2]) == (0, 0), "defaults stand in for empty cells"
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("ranks,step_s\n", "no rows"),
         ("ranks,when\n1,2\n", "no column of step_s or step_ms or samples_per_s or tokens_per_s or tps_per_gpu; it has"),
         ("rank,step_s\n1,2\n", "seq, microbatch, rank, step_s; rename rank to ranks"),
-        ("ranks,steptime\n1,2\n", "rename steptime to step_s where it holds seconds, to step_ms where milliseconds"),
-        ("ranks,step_s\n1,0.5\n2,fast\n", "step_s 'fast' in row 2 is not a number"),
-        ('ranks,step_s\n"1,024",2\n', "ranks '1,024' in row 1 is not a number; write 1234.5 for 1,234.5"),
-        ("gpus,step_s\n1,0.5\n,0.6\n", "row 2 has no ranks"),
         ("gpus,step_s\n1,0.5\n2,0.6,7\n", "row 2 has more cells than the header's 6 columns"),
-        ("gpus,step_s\n1,inf\n", "step_s inf in row 1 is not allowed; allowed: a finite number above 0"),
-        ("gpus,step_s\n1.5,0.5\n", "ranks 1.5 in row 1 is not allowed; allowed: a whole number, 1 or above"),
-        ("gpus,zero,step_s\n1,0.5,0.5\n", "zero 0.5 in row 1 is not allowed; allowed: from 0 to 3, whole"),
-        ("gpus,steps/s\n1,2\n2,1.9\n", "no column of step_s or step_ms"),
-        ("gpus,batch,step_s\n1,2,1\n", "column 'batch': name it batch_size (of a rank) or global_batch_size (of all)"),
-        ("gpus,step_s,ms/step\n1,0.5,500\n2,0.6,900\n", "row 2: step_ms 900 tells a step of 0.9 s, another column 0.6"),
         (
-            "gpus,global_batch,step_s,samples/s\n1,64,0.5,128\n2,64,0.5,256\n",
+            "gpus,heads,step_s\n1,1.5,0.5\n",
+            "num_heads 1.5 in row 1 is not allowed; allowed: a whole number, 1 or above",
+        ),
+        ("gpus,zero,step_s\n1,0.5,0.5\n", "zero 0.5 in row 1 is not allowed; allowed: from 0 to 3, whole"),
+        ("gpus,flash,step_s\n1,1,0.5\n2,some,0.5\n", "flash 'some' in row 2 is not a number"),
+        ("gpus,tp,step_s\n2,2,0.5\n2,,0.5\n", "row 2 has no tensor; every row needs one, or leave the column out"),
+        (
+            "gpus,grad_accum,step_s,samples/s\n1,64,0.5,128\n1,64,0.5,256\n",
             "row 2: samples_per_s 256 tells a step of 0.25 s, another column 0.5 s",
         ),
     ],
@@ -131,23 +87,6 @@ def test_a_table_without_layouts_is_none(table: Write):
         read(table("gpus,microbatch,step_s\n1,1,2\n"))
     with pytest.raises(UserError, match="row 2 has no hidden_size; every row needs one"):
         read(table("gpus,microbatch,hidden,layers,seq,step_s\n2,1,64,2,8,0.5\n2,1,,2,8,0.5\n"))
-
-
-def test_no_file_no_json_and_another_encoding(table: Write, tmp_path: Path):
-    with pytest.raises(UserError, match="no such file"):
-        read(tmp_path / "none.csv")
-    for text, line in (
-        ("{", "not JSON"),
-        ('{"rows": 3}', "allowed: a list of objects"),
-        ('{"columns": ["gpus", "step_s"], "rows": [[1, 2], [1]]}', "row 2 is not a list of 2 cells"),
-        (json.dumps([SHAPE | {"gpus": [1], "step_s": 0.5}]), r"ranks \[1.0\] in row 1 is not a number"),
-    ):
-        with pytest.raises(UserError, match=line):
-            read(table(text, "a.json"))
-    for name in ("a.csv", "a.json"):
-        (tmp_path / name).write_bytes("gpus,step_s\n1,0.5\n".encode("utf-16"))
-        with pytest.raises(UserError, match=r"a\.(csv: allowed: CSV|json: allowed: JSON) in UTF-8: "):
-            read(tmp_path / name)
 
 
 def test_rows_to_be_predicted_need_no_time(table: Write):
@@ -174,26 +113,30 @@ def test_one_microbatch_where_no_batch_is_told_is_told(table: Write):
     runs, assumed = configurations(read(table(shaped("gpus,step_s\n2,0.5\n"))))
     assert runs.num_microbatches.tolist() == [1]
     assert "one microbatch a step: neither their number nor the batch is in the table" in assumed
+    assert read(table(shaped("gpus,step_s,samples/s\n2,0.5,256\n")))["step_s"].tolist() == [0.5], "of how many is open"
 
 
 def test_layouts_differ_in_more_than_ranks_and_results(table: Write):
     frame = read(table(shaped("gpus,model,batch_size,step_s,mfu\n1,1.3,8,0.5,.5\n2,1.3,8,0.6,.4\n1,7,8,0.7,.3\n")))
-    assert families(frame).tolist() == [0, 0, 1], "a model's name may be a number"
+    assert families(frame).tolist() == sources(frame).tolist() == [0, 0, 1]
     assert words(frame, 2, range(3)) == "7"
-    rows = [SHAPE | {"gpus": 1, "step_s": 1, "fused": fused} for fused in (True, False)]
-    assert families(read(table(json.dumps(rows), "a.json"))).tolist() == [0, 1]
+    frame = read(table(shaped("gpus,zero,step_s\n1,0,0.5\n2,0,0.6\n1,3,0.7\n")))
+    assert (families(frame).tolist(), sources(frame).tolist()) == ([0, 0, 1], [0, 0, 0])
 
 
 def test_every_column_is_in_the_schema_with_its_other_names():
     schema = Table.model_json_schema()["$defs"]["TableRow"]
-    assert [*schema["properties"]] == [*NAMES]
-    assert all(each["description"] and each["also"] == list(NAMES[name]) for name, each in schema["properties"].items())
-    assert all(_name_of(also) == name for name, names in NAMES.items() for also in names)
+    assert [*schema["properties"]] == [*LAYOUTS.columns]
+    assert all(each["description"] for each in schema["properties"].values())
+    names = {other: name for name, column in LAYOUTS.columns.items() for other in column.also}
+    assert all(LAYOUTS.name_of(other) == name for other, name in names.items())
+    unlike = {other for other, name in names.items() if name not in COLUMNS}
+    assert unlike <= LABELS, "what tells layouts apart tells series apart"
     assert schema["anyOf"] == [{"required": [name]} for name in TIMES]
     Table.model_validate({"columns": ["gpus", "ms/step"], "rows": [[1, 500.0], [2, None]], "source": "a paper"})
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LAYOUTS.columns)
 def test_bounds_are_those_of_reading(name: str, tmp_path: Path):
     """What the schema refuses is refused, and what it takes is read."""
     base = {"ranks": 2, "step_s": 0.5, "seq_len": 8, "hidden_size": 64, "num_layers": 2, "microbatch": 1}
@@ -204,7 +147,6 @@ def test_bounds_are_those_of_reading(name: str, tmp_path: Path):
         file = tmp_path / "t.json"
         file.write_text(json.dumps([row]))
         assert takes(row) == is_read(file), (name, value)
-    assert (name in COUNTS) == (not takes(base | {name: 0.5}) and name not in FLAGS)
 
 
 def takes(row: dict[str, float]) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from benchsuite.contract.errors import UserError
 from benchsuite_plan.theory import flops
-from planner.tests.published_tables import all_rows
+from tests.helpers.published_tables import all_rows
 
 A100, H100 = 312e12, 989.4e12
 """Dense bf16 peak, FLOP/s."""

@@ -6,7 +6,7 @@ import pytest
 
 from benchsuite_plan.theory import memory
 from benchsuite_plan.theory.memory import GIB, MODES, activation_bytes_per_layer, state_bytes, zero_bytes
-from planner.tests.published_tables import all_rows
+from tests.helpers.published_tables import all_rows
 
 ZERO = [
     # data parallel, GB at stages 0 to 3

@@ -9,7 +9,7 @@ import pytest
 from benchsuite.predict.theory import schedules
 from benchsuite_plan.theory import pipeline
 from benchsuite_plan.theory.pipeline import SCHEDULES, bubble_fraction, bubble_s, in_flight
-from planner.tests.published_tables import all_rows
+from tests.helpers.published_tables import all_rows
 
 TABLE = [
     # stages, microbatches, chunks, bubble over ideal time, bubble over total time

@@ -10,7 +10,7 @@ import pytest
 from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory.alpha_beta_fit import MAX_BEYOND, Key, fit, from_rows, in_words
 from benchsuite.results.store.frames import record_frame
-from tests.predict.published_tables import all_rows
+from tests.helpers.published_tables import all_rows
 from tests.results.made import made_record
 
 POWERS = 2.0 ** np.arange(10, 27)

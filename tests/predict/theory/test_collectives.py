@@ -9,7 +9,7 @@ import pytest
 from bench import comm
 from benchsuite.predict.theory.collectives import BUSBW, PASSES, terms, time_s
 from benchsuite.probe.comm.step_tables import table
-from tests.predict.published_tables import all_rows
+from tests.helpers.published_tables import all_rows
 
 D, ALPHA, BETA, GAMMA = 1e6, 1e-3, 1e-8, 1e-9
 """An array of 1 MB takes 10 ms on a link and 1 ms to add up; a message costs 1 ms."""

@@ -10,7 +10,7 @@ from benchsuite.contract.errors import UserError
 from benchsuite.predict.theory import collectives
 from benchsuite.probe.comm.replay import Held, in_words, replay
 from benchsuite.probe.comm.step_tables import STEP_TABLES, Phase, Receive, Table, table, torus_shape
-from tests.predict.published_tables import all_rows
+from tests.helpers.published_tables import all_rows
 
 RANKS = range(1, 10)
 ALL_REDUCES = tuple(STEP_TABLES["all_reduce"])
