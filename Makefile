@@ -77,8 +77,9 @@ test-matrix: $(VENV)/installed-dev
 	$(BIN)/python -m pytest tests planner/tests -m full
 
 # Needs root on Debian, where it installs the packages above if they are missing; skips with its reason elsewhere.
+# These mostly wait: for Slurm, for leases, for mounts that are late.
 test-cluster: $(VENV)/installed-dev cluster-packages
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) tests/late tests/cluster tests/network -m "cluster and not full"
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME:2=4) tests/late tests/cluster tests/network -m "cluster and not full"
 
 cluster-packages:
 	@if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && ! type $(CLUSTER_PROGRAMS) >/dev/null 2>&1; then \

@@ -42,7 +42,7 @@ def spec(root: Path, copies: Path | None, staged: str, **changes: Any) -> dict[s
     }
     return {
         "workload": "resnet50",
-        "variant": "tiny",
+        "variant": "nano",
         "device": "cpu",
         "batch_size": 2,
         "threads_per_rank": 1,
