@@ -24,10 +24,15 @@ BASE: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("data")
+    data.generate(made / "files", data.dataset_request("resnet50", "nano", "files", []), 48, 0, "jpeg")
+    return made
+
+
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    root = tmp_path / "data"
-    data.generate(root / "files", data.dataset_request("resnet50", "nano", "files", []), 48, 0, "jpeg")
+def file(root: Path, tmp_path: Path) -> Path:
     reads = {"root": str(root), "format": "files", "cache": "warm", "num_workers": 0}
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({"name": "mine", "base": BASE | {"data": reads}}))

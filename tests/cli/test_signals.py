@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,17 @@ from tests.helpers.commands import environment, filled, ran, written
 
 STRIKE = "import os, signal\nos.kill(os.getpid(), signal.{name})\n"
 ENTRY = (sys.executable, "-m", "benchsuite")
+TESTS = Path(__file__).parents[1]
+REHEARSED = ("--launcher", "rehearsed")
+"""A launcher that starts nothing, where what a sweep does around its trials is tested."""
+PLUGIN = TESTS / "faults" / "plugin"
 
 
 def struck(folder: Path, module: str, name: str) -> dict[str, str]:
     """An environment in which the import of a module brings a signal, always at the same place."""
     (folder / "first").mkdir(exist_ok=True)
     (folder / "first" / f"{module}.py").write_text(STRIKE.format(name=name))
-    return environment({"PYTHONPATH": f"{folder / 'first'}:{Path(__file__).parents[2]}"})
+    return environment({"PYTHONPATH": f"{folder / 'first'}:{PLUGIN}:{TESTS.parent}"})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +75,10 @@ def test_a_signal_while_a_verb_imports_what_it_needs(
     assert len(ended.stderr.splitlines()) <= 1
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, REQUEUE)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, INTERRUPTED), pytest.param(signal.SIGTERM, REQUEUE, marks=pytest.mark.full)],
+)
 def test_a_query_that_would_take_for_ever_ends(store: ResultsStore, number: signal.Signals, code: int):
     """DuckDB asks for signals itself while it works, and raises another exception than their handlers."""
     query = "select count(*) from range(100000000000) a, range(1000000) b"
@@ -93,10 +101,12 @@ def endless(folder: Path) -> Path:
     return written(folder, "sweep.yaml", {"name": "long", "base": {**base, "measure": measure}})
 
 
-def begun(command: list[str], store: Path, log: Path) -> subprocess.Popen[bytes]:
+def begun(
+    command: list[str], store: Path, log: Path, environ: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """A sweep whose first trial makes steps; it has a session of its own, as under a terminal."""
     with log.open("wb") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
+        process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True, env=environ)
     deadline = time.monotonic() + 120
     while not list(store.glob("work/*/*/*progress*")) and not list(store.glob("work/*/*/*heart*")):
         assert process.poll() is None and time.monotonic() < deadline, log.read_text()
@@ -119,7 +129,7 @@ def test_a_signal_after_the_last_trial_asks_for_no_other_run(tmp_path: Path):
     base = {"workload": "resnet50", "variant": "nano", "batch_size": 1, "data": {"source": "synthetic"}}
     measure = {"steps": 2, "warmup_steps": 1, "repeats": 1}
     file = written(tmp_path, "sweep.yaml", {"name": "short", "base": {**base, "measure": measure}})
-    command = [*ENTRY, "sweep", str(file), "--store", str(tmp_path / "store")]
+    command = [*ENTRY, "sweep", str(file), "--store", str(tmp_path / "store"), *REHEARSED]
     environ = struck(tmp_path, "pandas", "SIGUSR1")
     ended = subprocess.run(command, env=environ, capture_output=True, timeout=120, check=False)
     assert ended.returncode == OK, ended.stderr.decode()
@@ -129,7 +139,8 @@ def test_a_signal_after_the_last_trial_asks_for_no_other_run(tmp_path: Path):
 
 def test_nohup_still_keeps_a_sweep_alive(tmp_path: Path):
     store, log = tmp_path / "store", tmp_path / "log"
-    process = begun(["nohup", *ENTRY, "sweep", str(endless(tmp_path)), "--store", str(store)], store, log)
+    command = ["nohup", *ENTRY, "sweep", str(endless(tmp_path)), "--store", str(store), *REHEARSED]
+    process = begun(command, store, log, environment({"PYTHONPATH": str(PLUGIN), "REHEARSED_S": "600"}))
     os.killpg(process.pid, signal.SIGHUP)
     time.sleep(1)
     assert process.poll() is None

@@ -2,9 +2,8 @@
 
 import json
 import signal
-import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,13 @@ import pytest
 
 from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench, Here
+from tests.helpers.forking import Forked, Parent, forking
 
+Start = Callable[..., Forked]
 Wait = Callable[[Callable[[], bool]], None]
 LEASE_S = 2
 SWEEPS, POINTS, REPEATS = 3, 12, 3
-DEADLINE_S = 240
+LONG_S = 240
 
 
 def sweep_of(points: int, repeats: int) -> dict[str, Any]:
@@ -33,9 +34,22 @@ def sweep_of(points: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def start(bench: Bench, file: Path, seconds: float, *arguments: object) -> subprocess.Popen[str]:
-    bench.env["REHEARSED_S"] = str(seconds)
-    return bench.start("sweep", file, "--store", bench.store, "--launcher", "rehearsed", *arguments)
+@pytest.fixture(scope="module")
+def parent() -> Iterator[Parent]:
+    with forking() as made:
+        yield made
+
+
+@pytest.fixture
+def start(parent: Parent, bench: Bench) -> Iterator[Start]:
+    """Starts a sweep whose trials take so many seconds."""
+
+    def started(file: Path, seconds: float, *arguments: object) -> Forked:
+        words = ["sweep", file, "--store", bench.store, "--launcher", "rehearsed", *arguments]
+        return parent.start([str(word) for word in words], bench.env | {"REHEARSED_S": str(seconds)}, bench.folder)
+
+    yield started
+    parent.end()
 
 
 def rehearsed(here: Here, bench: Bench, file: Path, seconds: float, *arguments: object) -> tuple[int, str, str]:
@@ -50,11 +64,11 @@ def claims(bench: Bench) -> list[Path]:
 
 
 @pytest.mark.full  # `tests/late` has sweeps of two nodes that do
-def test_several_sweeps_share_their_trials(bench: Bench, here: Here) -> None:
+def test_several_sweeps_share_their_trials(bench: Bench, here: Here, start: Start) -> None:
     file = bench.write(sweep_of(POINTS, REPEATS))
-    sweeps = [start(bench, file, 0.1, "--lease", LEASE_S) for _ in range(SWEEPS)]
+    sweeps = [start(file, 0.1, "--lease", LEASE_S) for _ in range(SWEEPS)]
     for process in sweeps:
-        _, err = process.communicate(timeout=DEADLINE_S)
+        _, err = process.communicate()
         assert process.returncode == 0, err
         assert "Traceback" not in err
     records = bench.records()
@@ -71,13 +85,13 @@ def test_several_sweeps_share_their_trials(bench: Bench, here: Here) -> None:
 
 
 def test_the_trial_of_a_killed_sweep_on_another_node_is_taken_over_after_its_lease(
-    bench: Bench, here: Here, wait_until: Wait
+    bench: Bench, here: Here, start: Start, wait_until: Wait
 ) -> None:
     file = bench.write(sweep_of(2, 1))
-    killed = start(bench, file, 60)
+    killed = start(file, 60)
     wait_until(lambda: bool(claims(bench)))
     killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=DEADLINE_S)
+    killed.communicate()
     (claim,) = claims(bench)
     value = json.loads(claim.read_text())
     claim.write_text(json.dumps(value | {"holder": value["holder"] | {"process": "of another node", "host": "n0417"}}))
@@ -88,25 +102,25 @@ def test_the_trial_of_a_killed_sweep_on_another_node_is_taken_over_after_its_lea
 
 
 def test_a_stopped_sweep_that_wakes_after_its_lease_drops_what_it_measured(
-    bench: Bench, here: Here, wait_until: Wait
+    bench: Bench, here: Here, start: Start, wait_until: Wait
 ) -> None:
     file = bench.write(sweep_of(1, 1))
-    stopped = start(bench, file, 1.0, "--lease", LEASE_S)
+    stopped = start(file, 1.0, "--lease", LEASE_S)
     wait_until(lambda: bool(claims(bench)))
     stopped.send_signal(signal.SIGSTOP)
     code, _, err = rehearsed(here, bench, file, 0.05, "--lease", LEASE_S)
     assert code == 0, err
     stopped.send_signal(signal.SIGCONT)
-    _, err = stopped.communicate(timeout=DEADLINE_S)
+    _, err = stopped.communicate()
     assert stopped.returncode == 0 and "another has taken the trial over" in err
     (record,) = bench.records()
     assert record["status"] == "ok"
 
 
-def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, here: Here, wait_until: Wait) -> None:
+def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, here: Here, start: Start, wait_until: Wait) -> None:
     file = bench.write(sweep_of(1, 1))
     bench.env["REHEARSED_FILE"] = str(bench.folder / "may-end")
-    busy = start(bench, file, DEADLINE_S, "--lease", LEASE_S)
+    busy = start(file, LONG_S, "--lease", LEASE_S)
     wait_until(lambda: bool(claims(bench)))
     code, out, _ = here("status", file, "--store", bench.store)
     assert code == 0 and out.startswith("session default · 0 done · 0 failed · 1 running · 0 waiting\nrunning  ")
@@ -115,17 +129,17 @@ def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, here: Here, wait_u
     assert code == 0, err
     assert "1 trial left to another sweep: " in err and f"process {busy.pid}" in err
     (bench.folder / "may-end").touch()
-    _, err = busy.communicate(timeout=DEADLINE_S)
+    _, err = busy.communicate()
     assert busy.returncode == 0, err
     assert len(bench.records()) == 1
 
 
-def test_slurms_early_warning_ends_a_sweep_to_be_requeued(bench: Bench, wait_until: Wait) -> None:
+def test_slurms_early_warning_ends_a_sweep_to_be_requeued(bench: Bench, start: Start, wait_until: Wait) -> None:
     file = bench.write(sweep_of(2, 1))
-    process = start(bench, file, 60)
+    process = start(file, 60)
     wait_until(lambda: any(bench.store.glob("work/*/*")))
     process.send_signal(signal.SIGUSR1)
-    _, err = process.communicate(timeout=DEADLINE_S)
+    _, err = process.communicate()
     assert process.returncode == 75, err
     (claim,) = claims(bench)
     assert json.loads(claim.read_text())["state"] == "released"

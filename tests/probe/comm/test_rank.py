@@ -45,10 +45,10 @@ def run(launcher: LocalLauncher, what: Asked, task: str = TASK) -> list[tuple[Tr
 @pytest.mark.parametrize(
     ("ranks", "dtypes", "sizes"),
     [
-        pytest.param(2, ("fp32",), (1, 3001), marks=FULL),
-        pytest.param(3, tuple(DTYPES), (1,), marks=FULL),
-        (3, ("fp32",), (1,)),
-        (3, tuple(DTYPES), (3001,)),
+        pytest.param(2, tuple(DTYPES), (1,), marks=FULL),
+        pytest.param(3, tuple(DTYPES), (1, 3001), marks=FULL),
+        (3, ("fp32",), (1, 3001)),
+        (2, tuple(DTYPES), (3001,)),
     ],
 )
 def test_every_op_and_dtype_is_right_on_real_ranks(
@@ -88,7 +88,7 @@ def test_step_tables_send_what_they_say(launcher: LocalLauncher, ranks: int, dty
 
 
 def test_overlap_on_and_off(launcher: LocalLauncher) -> None:
-    found = run(launcher, asked(ops=("all_reduce",), iterations=3, bucket_bytes=(1 << 20, 64 << 20)))[1:]
+    found = run(launcher, asked(ops=("all_reduce",), bucket_bytes=(1 << 20, 64 << 20)))[1:]
     assert [(r.spec["algorithm"], r.spec["bucket_bytes"]) for r, _ in found] == [
         (mode, size) for size in (1 << 20, 64 << 20) for mode in DDP_MODES
     ]

@@ -116,12 +116,14 @@ def test_a_model_that_trains(root: ObjectPath, proxy: Proxy, run_cli: Cli, mode:
 def test_a_changed_bit_is_noticed(root: ObjectPath, proxy: Proxy, run_cli: Cli) -> None:
     proxy.faults.append(Fault("flipped", "GET", "optim_states"))  # one flat tensor lies in the middle
     code, _, said = run_cli("probe", "checkpoint", root, *LLM, "--framework", "deepspeed")
-    assert code == 3 and "is not what it wrote" in said and str(root) in said
+    assert code == 3 and "is not what it wrote" in said and str(root) in said and SECRET not in said
+    assert said.startswith("error: rank ") and said.count("\n") == 1, said
     proxy.faults.clear()
     assert left(root) == []
 
 
-@pytest.mark.parametrize("words", [LLM, pytest.param(TRAINED, marks=FULL)], ids=["llm", "trained"])
+@pytest.mark.full
+@pytest.mark.parametrize("words", [LLM, TRAINED], ids=["llm", "trained"])
 def test_what_a_bucket_refuses_is_one_line(root: ObjectPath, proxy: Proxy, run_cli: Cli, words: list[str]) -> None:
     proxy.faults.append(Fault("expired", "PUT", "distcp"))
     code, _, said = run_cli("probe", "checkpoint", root, *words)

@@ -18,14 +18,14 @@ from tests.storage.buckets.conftest import COUNT
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS, STORED, WORKLOADS, digests, facts, small_shards, some_samples
 
+KINDS_OF = {name: [kind for form, kind in STORED if form == name] for name in dict(STORED)}
+ONCE = [(name, kinds[place % len(kinds)]) for place, (name, kinds) in enumerate(KINDS_OF.items())]
+"""Each format once, with kinds by turns."""
 READABLE = [
-    pytest.param(name, kind, marks=() if name == "files" or place % 2 else pytest.mark.full)
-    for place, (name, kind) in enumerate(STORED)
+    pytest.param(name, kind, marks=() if (name, kind) in ONCE else pytest.mark.full)
+    for name, kind in STORED
     if format_of(name).from_buckets
 ]
-"""Each format with every other of its kinds, files with all; the rest is `full`."""
-ONCE = [*{name: (name, kind) for name, kind in STORED}.values()]
-"""Each format once: staging copies files and sees no samples."""
 VARIANTS = {
     "npz": ("files", "volume", {"array": "npz"}),
     "chunked": ("hdf5", "volume", {"chunk_bytes": 4096, "compression": "gzip"}),
@@ -63,6 +63,7 @@ def test_every_way_of_storing(lying: Made, variant: str) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), ONCE)
 def test_every_format_is_staged_whole_and_lazily(lying: Made, tmp_path: Path, name: str, kind: str) -> None:
+    """Files are copied; samples are not looked at."""
     dataset = lying(name, kind)
     staged = stage(dataset.folder, tmp_path / "copy")
     assert staged.copied_bytes == staged.num_bytes > 0

@@ -12,7 +12,7 @@ from benchsuite.storage.objects.path import ObjectPath
 from tests.helpers.object_store import Fault, Proxy
 
 Cli = Callable[..., tuple[int, str, str]]
-SMALL = ["--size", "1MiB", "--seconds", "0.3", "--block", "4KiB,64KiB", "--depth", "1,3"]
+SMALL = ["--size", "1MiB", "--seconds", "0.1", "--block", "4KiB,64KiB", "--depth", "1,3"]
 
 
 def left(root: ObjectPath) -> list[str]:

@@ -16,12 +16,13 @@ from benchsuite.storage.objects.profile import SITE_VARIABLE
 from benchsuite.storage.stock.reader import Fields
 from tests.helpers.object_store import SECRET, Fault, Proxy
 from tests.storage.buckets.conftest import COUNT
+from tests.storage.buckets.test_formats import ONCE
 from tests.storage.conftest import Made
 from tests.storage.samples import PARAMS, STORED, check_stock_fields
 
 IN_BUCKETS = [name for name in FORMATS if (stock := format_of(name).stock) and stock.bucket]
 READ = [
-    pytest.param(name, kind, marks=() if name == "files" or kind in ("image", "mlm") else pytest.mark.full)
+    pytest.param(name, kind, marks=() if name == "files" or (name, kind) in ONCE else pytest.mark.full)
     for name, kind in STORED
     if name in IN_BUCKETS
 ]

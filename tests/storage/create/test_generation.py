@@ -52,7 +52,7 @@ class TestGenerated:
     ) -> None:
         one = generated(tmp_path / "1", kind, "files", 6, 4, 1)
         two = generated(tmp_path / "2", kind, other_form, 6, 4, 2)
-        other = generated(tmp_path / "3", kind, "files", 6, 5, 2)
+        other = generated(tmp_path / "3", kind, "files", 6, 5, 1)
         assert one.manifest.dataset_id == two.manifest.dataset_id != other.manifest.dataset_id
         assert one.index["key"].tolist() == two.index["key"].tolist()
         assert one.manifest.params == two.manifest.params
@@ -65,7 +65,7 @@ class TestGenerated:
 
     @pytest.mark.parametrize("kind", ["volume", "mlm", "tokens"])
     def test_arrays_are_those_of_the_seed(self, tmp_path: Path, kind: str) -> None:
-        dataset = generated(tmp_path / "set", kind, "files", 8, 0, 2)
+        dataset = generated(tmp_path / "set", kind, "files", 8, 0, 1)
         rows = {dataset.key(row): bytes(dataset.index["digest"][row]).decode() for row in range(8)}
         assert rows == digests(some_samples(8, kind))
 

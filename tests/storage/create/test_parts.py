@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchsuite.storage.create import convert
 from benchsuite.storage.create.convert import Wanted, generate_dataset, in_order
+from benchsuite.storage.create.parallel import in_parallel
 from benchsuite.storage.create.parts import Part, generate_part, join
 from benchsuite.storage.dataset.manifest import DatasetError, Manifest, is_dataset, open_dataset
 from benchsuite.storage.dataset.sample import content_digest
@@ -16,6 +18,14 @@ from benchsuite.storage.dataset.verify import verify_dataset
 from tests.storage.samples import PARAMS, WORKLOADS
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No processes make the samples: that these are the same, test_generation.py shows."""
+    monkeypatch.setattr(
+        convert, "in_parallel", lambda make, count, workers, **_: in_parallel(make, count, workers, True)
+    )
 
 
 def wanted(kind: str, form: str) -> Wanted:

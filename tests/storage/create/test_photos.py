@@ -14,7 +14,7 @@ import simplejpeg
 
 from benchsuite.storage.create.photos import SIZES, image_sample, photograph
 
-COUNT = 320
+COUNT = 160
 
 
 @pytest.fixture(scope="module")
