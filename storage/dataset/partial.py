@@ -15,8 +15,10 @@ from benchsuite.storage.dataset.owned_files import refuse_foreign
 _PROCESS = re.compile(r"(?P<host>[0-9a-f]{16})-(?P<pid>\d{1,9})-(?P<started>\d+)")
 """Host, process id, and when that process was started (clock ticks since boot)."""
 _RANDOM = re.compile(r"[0-9a-f]{4}")
-_PLACE_OF_START = 19
-"""Place of a process's start in /proc/PID/stat, counted behind the command's name: the state is the first there."""
+_PLACE_OF_FLAGS, _PLACE_OF_START = 6, 19
+"""Places in /proc/PID/stat, counted behind the command's name: the state is the first there."""
+_EXITING = 0x4
+"""The kernel's flag of a process that ends. Its locks are free, and others go on, a moment before it is a zombie."""
 
 
 def partial_folder(folder: Path) -> Path:
@@ -96,22 +98,23 @@ def _host() -> str:
     return blake2b(known.encode(), digest_size=8).hexdigest()
 
 
-def _facts(pid: int) -> tuple[str, int]:
-    """State of a process, and when it was started."""
+def _facts(pid: int) -> tuple[bool, int]:
+    """Whether a process has ended or is about to, and when it was started."""
     facts = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    return facts[0], int(facts[_PLACE_OF_START])
+    ends = facts[0] in ("Z", "X") or bool(int(facts[_PLACE_OF_FLAGS]) & _EXITING)
+    return ends, int(facts[_PLACE_OF_START])
 
 
 def _is_running(pid: int, started: int) -> bool:
     """Whether the process that was started then still runs; where that cannot be told, it does."""
     try:
         os.kill(pid, 0)
-        state, found = _facts(pid)
+        ends, found = _facts(pid)
     except ProcessLookupError:
         return False
     except OSError:
         return True
-    return found == started and state not in ("Z", "X")
+    return found == started and not ends
 
 
 def show_to_others(folder: Path) -> Path:

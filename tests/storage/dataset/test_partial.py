@@ -1,5 +1,6 @@
 """What a killed writer left beside its target is removed by the next one; what others write is kept."""
 
+import fcntl
 import os
 import re
 import signal
@@ -137,6 +138,25 @@ def test_an_id_that_another_process_has_meanwhile_is_no_running_writer(tmp_path:
     left = renamed(tmp_path / "set", started="1")
     remove_abandoned(tmp_path / "set")
     assert not left.exists()
+
+
+def test_a_killed_writer_has_ended_when_its_lock_is_free(tmp_path: Path) -> None:
+    """It runs, and holds no lock, for a moment: once in a hundred times another has the lock before it is a zombie."""
+    for _ in range(300):
+        ready, told = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            fcntl.flock(os.open(tmp_path / "lock", os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+            os.write(told, partial.this_process().encode())
+            signal.pause()
+        writer = os.read(ready, 100).decode()
+        os.kill(pid, signal.SIGKILL)
+        with (tmp_path / "lock").open("r+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert partial.has_ended(writer)
+        os.waitpid(pid, 0)
+        os.close(ready)
+        os.close(told)
 
 
 def test_names_differ(tmp_path: Path) -> None:
