@@ -15,24 +15,24 @@ SEED ?= 1
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
 
-TWO_AT_A_TIME := -n 2 --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 # The first tier: lint, types, unit tests, and one smoke of whatever there is to choose.
 test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not weekly and not full and not cluster"
+	$(BIN)/python -m pytest -n 2 $(BY_FILE) -m "not slow and not weekly and not full and not cluster"
 
-# What `make test` leaves out: faults, several ranks, DALI.
+# What `make test` leaves out: faults, several ranks, DALI. A third of it waits for processes to start and to end.
 test-all: $(VENV)/installed-dev
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m "slow and not weekly and not full and not cluster"
+	$(BIN)/python -m pytest -n 3 $(BY_FILE) -m "slow and not weekly and not full and not cluster"
 
 # The planner's, which lies beside the suite.
 test-planner: $(VENV)/installed-dev
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) planner/tests -m "not weekly and not full"
+	$(BIN)/python -m pytest -n 2 $(BY_FILE) planner/tests -m "not weekly and not full"
 
 # DeepSpeed beside one process; Horovod, too, where it is built.
 test-engines: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME) -m engines
+	$(BIN)/python -m pytest -n 2 $(BY_FILE) -m engines
 
 horovod: $(VENV)/horovod
 
@@ -59,7 +59,7 @@ test-oldest:
 	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check uv
 	.venv-oldest/bin/python -m uv pip install --quiet --python .venv-oldest/bin/python --resolution lowest-direct \
 	  torch==$(OLDEST_TORCH) -e '.[dev]' -e ./planner
-	.venv-oldest/bin/python -m pytest $(TWO_AT_A_TIME) -m "not slow and not weekly and not full and not cluster"
+	.venv-oldest/bin/python -m pytest -n 2 $(BY_FILE) -m "not slow and not weekly and not full and not cluster"
 
 # What CI leaves out, on a machine that does nothing else: tests that measure, charts in Chromium, Horovod, a storm, fuzzing.
 test-weekly: $(VENV)/installed-dev cluster-packages browser horovod test-engines
@@ -79,7 +79,7 @@ test-matrix: $(VENV)/installed-dev
 # Needs root on Debian, where it installs the packages above if they are missing; skips with its reason elsewhere.
 # These mostly wait: for Slurm, for leases, for mounts that are late.
 test-cluster: $(VENV)/installed-dev cluster-packages
-	$(BIN)/python -m pytest $(TWO_AT_A_TIME:2=4) tests/late tests/cluster tests/network -m "cluster and not full"
+	$(BIN)/python -m pytest -n 4 $(BY_FILE) tests/late tests/cluster tests/network -m "cluster and not full"
 
 cluster-packages:
 	@if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && ! type $(CLUSTER_PROGRAMS) >/dev/null 2>&1; then \

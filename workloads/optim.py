@@ -1,11 +1,14 @@
-"""Optimizers by name, learning rates that grow with the batch, and their warm-up."""
+"""Optimizers by name, learning rates that grow with the batch and their warm-up, and how a step ends with them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import nn
 from torch.optim import SGD, Adafactor, Adam, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from benchsuite.workloads.precision import Scaler
 from benchsuite.workloads.spec import ComputeSpec
 from benchsuite.workloads.workload import Workload
 
@@ -45,3 +48,24 @@ def schedule(optimizer: Optimizer, compute: ComputeSpec, global_batch: int) -> L
         return scale * min(1.0, (step + 1) / steps) if steps else scale
 
     return LambdaLR(optimizer, factor)
+
+
+@dataclass(frozen=True)
+class Update:
+    """How a step of training ends, whatever the mode."""
+
+    optimizer: Optimizer
+    scaler: Scaler
+    rates: LambdaLR | None
+
+    def __call__(self) -> None:
+        """Change the weights by their gradients, which are then gone, and go on to the next learning rate."""
+        self.scaler.step(self.optimizer)
+        self.optimizer.zero_grad()
+        if self.rates is not None:
+            self.rates.step()
+
+
+def update_of(optimizer: Optimizer, compute: ComputeSpec, global_batch: int, device: torch.device) -> Update:
+    """The end of each step, as it was asked for."""
+    return Update(optimizer, Scaler(compute.precision, device), schedule(optimizer, compute, global_batch))

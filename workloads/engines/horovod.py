@@ -56,7 +56,7 @@ def train(model: nn.Module, recipe: Recipe, global_batch: int) -> Training:
         keep.enter_context(made.skip_synchronize())  # type: ignore[attr-defined]  # `average` waits, and is timed
         return made
 
-    parallelized = Parallelized(model, average=lambda: stepping.optimizer.synchronize(), optimizer=distributed)  # type: ignore[attr-defined]
+    parallelized = Parallelized(model, average=lambda: stepping.update.optimizer.synchronize(), optimizer=distributed)  # type: ignore[attr-defined]
     stepping = stepping_of(parallelized, recipe, global_batch)
     training = stepping.training(stepping.step, model, model, keep)
     return replace(training, told=lambda: told(counted.sent, model, group.size()))

@@ -177,15 +177,11 @@ def train_alone(case: Case, device: torch.device) -> Trained:
     if case.compute.channels_last:
         to_channels_last(model)
     optimizer = optim.make(case.workload, case.compute, list(model.parameters()))
-    rates = optim.schedule(optimizer, case.compute, case.global_batch)
-    scaler = Scaler(case.compute.precision, device)
+    update = optim.update_of(optimizer, case.compute, case.global_batch, device)
     losses = []
     for step in range(case.steps):
-        losses.append(_step_alone(case, step, model, recipe, scaler))
-        scaler.step(optimizer)
-        optimizer.zero_grad()
-        if rates is not None:
-            rates.step()
+        losses.append(_step_alone(case, step, model, recipe, update.scaler))
+        update()
     return Trained(losses, {name: value.detach().cpu() for name, value in model.state_dict().items()})
 
 

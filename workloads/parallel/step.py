@@ -40,10 +40,8 @@ class Stepping:
 
     recipe: Recipe
     parallelized: Parallelized
-    optimizer: torch.optim.Optimizer
-    scaler: Scaler
+    update: optim.Update
     waits: Waits
-    rates: torch.optim.lr_scheduler.LambdaLR | None
 
     def step(self, batch: Batch, clock: StepClock) -> Tensor:
         """Load to device, forward and backward of each microbatch, communication, optimizer."""
@@ -74,7 +72,7 @@ class Stepping:
             if told_apart:
                 self.waits.end()
                 _mark_backward_end(loss, clock)
-            self.scaler.scale(loss / compute.grad_accum).backward()  # type: ignore[no-untyped-call]
+            self.update.scaler.scale(loss / compute.grad_accum).backward()  # type: ignore[no-untyped-call]
         clock.mark("communication" if told_apart else "backward")
         return loss.detach()
 
@@ -85,10 +83,7 @@ class Stepping:
             self.parallelized.average()
             clock.mark("communication")
         self.waits.begin(clock, "optimizer")
-        self.scaler.step(self.optimizer)
-        self.optimizer.zero_grad()
-        if self.rates is not None:
-            self.rates.step()
+        self.update()
         self.waits.end()
         clock.mark("optimizer")
 
@@ -97,7 +92,7 @@ class Stepping:
     ) -> Training:
         """What the trial runs: a step; the state of the whole model, of which this rank holds what is `held`."""
         gather = partial(full_state, whole, self.recipe)
-        return Training(step, gather, held, self.optimizer, self.scaler, [self.parallelized, *keep])
+        return Training(step, gather, held, self.update.optimizer, self.update.scaler, [self.parallelized, *keep])
 
 
 def stepping_of(parallelized: Parallelized, recipe: Recipe, global_batch: int) -> Stepping:
@@ -105,11 +100,9 @@ def stepping_of(parallelized: Parallelized, recipe: Recipe, global_batch: int) -
     make = partial(optim.make, recipe.workload, recipe.compute)
     parameters = list(parallelized.model.parameters())
     optimizer = parallelized.optimizer(parameters, make) if parallelized.optimizer else make(parameters)
-    rates = optim.schedule(optimizer, recipe.compute, global_batch)
+    update = optim.update_of(optimizer, recipe.compute, global_batch, recipe.ranks.device)
     waits = waits_of_this_process() if recipe.ranks.mesh is not None else Waits()
-    return Stepping(
-        recipe, parallelized, optimizer, Scaler(recipe.compute.precision, recipe.ranks.device), waits, rates
-    )
+    return Stepping(recipe, parallelized, update, waits)
 
 
 @cache

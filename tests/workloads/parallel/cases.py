@@ -145,7 +145,7 @@ TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
 )
 RANK_BATCH = 4
 RANKS = (2, 4, 8)
-FEW_RANKS = 2
+FEW_RANKS, MOST_RANKS = 2, 8
 STEPS, FEW_STEPS = 5, 3
 """Two have been taken with momentum when the third one's loss is compared, and then the weights are."""
 HEAVY = "unet3d"
@@ -208,8 +208,9 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
     """Every composed mode once, on the fewest ranks where all of its parts have work, and each setting of techniques.
 
     Where `which` is full, every mode with every model on any number of ranks, techniques too, and all steps. Where it
-    is bf16, every mode once, for one step whose weights tell the gradients. Where it is smoke, each named mode once, on
-    the fewest ranks it can have; a normal one has only those that add a model.
+    is bf16, modes for one step, whose weights tell the gradients: those that differ in more than their schedule; or
+    every bf16 one. Where it is smoke, each named mode once, on the fewest ranks it can have; a normal one has only
+    those that add a model. What takes eight ranks is compared in bf16 alone, where it is not full.
     """
     if which == "smoke":
         yield from _smoke(world_size)
@@ -217,8 +218,9 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
     if which == "engines":
         yield from engine_cases(world_size)
         return
-    if which == "bf16":
-        yield from (asked for asked in in_bf16() if asked.world_size == world_size)
+    if which in ("bf16", "every bf16"):
+        modes = in_bf16() if which == "bf16" else every_in_bf16()
+        yield from (asked for asked in modes if asked.world_size == world_size)
         return
     for asked in _every(world_size) if which == "full" else _normal():
         if asked.world_size != world_size:
@@ -244,8 +246,19 @@ def engine_cases(world_size: int) -> Iterator[Asked]:
             yield Asked(*model, mode, world_size, compute, FEW_STEPS if world_size > FEW_RANKS else STEPS)
 
 
-@cache
 def in_bf16() -> tuple[Asked, ...]:
+    """Of those that differ in their schedule or in how many ranks share what alone, the first."""
+    degrees, left_out = ("tp", "pp", "cp", "ep", "dp_replicate"), ("schedule", "microbatches")
+    kinds_: dict[object, Asked] = {}
+    for asked in every_in_bf16():
+        given = asked.mode if isinstance(asked.mode, dict) else {asked.mode: 2}
+        kind = {name: 2 if name in degrees else value for name, value in given.items() if name not in left_out}
+        kinds_.setdefault(frozenset(kind.items()), asked)
+    return tuple(kinds_.values())
+
+
+@cache
+def every_in_bf16() -> tuple[Asked, ...]:
     """Every mode of torch's on the fewest ranks: after one step of SGD weights differ as gradients did."""
     compute = {"precision": "bf16", "optimizer": "sgd"}
     asked = [_valid(mode, fewest_ranks(mode), compute) for mode in (*NAMED[1:], *DEGREES) if "engine" not in mode]
@@ -273,7 +286,7 @@ def _normal() -> tuple[Asked, ...]:
     asked += [_spread(number, mode, compute) for number, (mode, compute) in enumerate(_new_techniques())]
     had = {(kind, one.model) for one in (*asked, *_smoke(FEW_RANKS)) for kind in kinds(one)}
     named = [one for mode in SEES_MODELS for one in _valid(mode, FEW_RANKS) if (mode, one.model) not in had]
-    return (*named, *asked)
+    return (*named, *(one for one in asked if one.world_size < MOST_RANKS))
 
 
 def _spread(number: int, mode: Any, compute: dict[str, Any]) -> Asked:

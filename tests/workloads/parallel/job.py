@@ -1,8 +1,9 @@
 """Ranks that run many cases one after another: `python -m tests.workloads.parallel.job WORLD_SIZE FOLDER WHICH`.
 
-WHICH is full, normal or another that `cases` knows; `bf16` prints how far losses and gradients of each mode are from
-those of one process. One job for each number of ranks, since starting ranks takes longer than a case. Rank 0 writes a
-line for each case. With another job's rank-0.jsonl behind these words, only what that one did not end well is run.
+WHICH is full, normal or another that `cases` knows; `every bf16` prints how far losses and gradients of each mode are
+from those of one process. One job for each number of ranks, since starting ranks takes longer than a case. Rank 0
+writes a line for each case. With another job's rank-0.jsonl behind these words, only what that one did not end well is
+run.
 """
 
 import json
@@ -147,7 +148,7 @@ def main() -> None:
         pids.append(pid)
     for pid in pids:
         os.waitpid(pid, 0)
-    if which == "bf16":
+    if "bf16" in which:
         for found in map(json.loads, (folder / "rank-0.jsonl").read_text().splitlines()):
             apart = [f"{found.get(name, float('nan')):9.1e}" for name in ("loss_difference", "distance")]
             print(*apart, found["name"])  # noqa: T201

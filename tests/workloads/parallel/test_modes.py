@@ -8,7 +8,7 @@ from benchsuite.workloads import MODES
 from benchsuite.workloads.engine import ENGINES
 from benchsuite.workloads.layout import ONE_RANK
 from benchsuite.workloads.parallel.check import TOLERANCE, tolerance_of
-from tests.workloads.parallel.cases import DEGREES, RANKS, SEES_MODELS, TECHNIQUES, Asked, cases, kinds
+from tests.workloads.parallel.cases import DEGREES, RANKS, SEES_MODELS, TECHNIQUES, Asked, cases, every_in_bf16, kinds
 from tests.workloads.parallel.conftest import DEADLINE_S, Jobs
 from tests.workloads.parallel.job import LATE_MODES, LATE_S, LATE_STEPS
 
@@ -42,6 +42,12 @@ def test_losses_and_gradients_in_bf16_are_those_of_one_process(jobs: Jobs, asked
     assert found["loss_difference"] <= 1e-3 and found["distance"] <= 0.02, found
     if asked.mode in ("ddp", "zero1", "zero2", "fsdp", "hsdp", "pp"):  # nothing is added up in another order
         assert found["loss_difference"] <= 1e-6, found
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("asked", every_in_bf16(), ids=lambda asked: asked.name)
+def test_every_mode_in_bf16(jobs: Jobs, asked: Asked) -> None:
+    check(jobs, asked, "every bf16")
 
 
 @pytest.mark.engines
@@ -78,7 +84,7 @@ def test_every_mode_is_among_them_with_every_number_of_ranks_it_can_have() -> No
 
 
 def test_every_composed_mode_and_every_setting_is_among_those_that_are_always_tried() -> None:
-    assert all(mode in [one.mode for one in NORMAL] for mode in DEGREES)
+    assert all(mode in [one.mode for one in (*NORMAL, *BF16)] for mode in DEGREES)
     settings = {setting for _, compute in TECHNIQUES for setting in compute.items()}
     assert settings == {setting for one in NORMAL for setting in one.compute.items()}
 
@@ -91,7 +97,7 @@ def test_every_model_is_tried_with_every_kind_of_mode_that_sees_it() -> None:
 
 
 def test_compositions_are_among_them() -> None:
-    layouts = [one.case().layout for one in NORMAL]
+    layouts = [one.case().layout for one in (*NORMAL, *BF16)]
     composed = {(layout.tp > 1, layout.pp > 1, layout.dp > 1) for layout in layouts}
     assert {(True, True, False), (True, False, True), (False, True, True), (True, True, True)} <= composed
 
