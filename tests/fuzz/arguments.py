@@ -13,8 +13,8 @@ from tests.fuzz.running import COMMAND, check_said, command, inside
 from tests.results.made import made_record
 
 WORKS = frozenset(
-    {"demo", "submit", "data generate", "data convert", "data stage", "data prepare"}
-    | {"probe storage", "probe comm", "probe checkpoint"}
+    {"demo", "submit", "search", "advise", "data generate", "data convert", "data stage", "data prepare"}
+    | {"probe storage", "probe comm", "probe checkpoint", "probe nodes", "probe device", "nightly init", "nightly run"}
 )
 """Verbs that make, copy, measure or start something: they are not for words by chance."""
 ALWAYS = {"sweep": ["--dry-run"], "trial": ["--validate"]}
