@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from benchsuite.results.render.tables import Row, is_missing, whole
+from benchsuite.results.render.tables import Row, is_missing, names_below, whole
 
 WORKLOAD, PARALLELISM, SIZES = "spec.workload", "spec.parallelism", "spec.model."
 REVISION = "revision"
@@ -40,10 +40,8 @@ def _end(name: str, known: Iterable[str]) -> str:
 
 def sizes_of(row: Row) -> str:
     """The sizes of a row's model that are not its variant's, such as `hidden_size 1024`; empty where all are."""
-    given = {
-        name.removeprefix(SIZES): row[name] for name in row if name.startswith(SIZES) and not is_missing(row[name])
-    }
-    return " ".join(f"{name} {whole(value)}" for name, value in given.items())
+    given = [name for name in names_below(SIZES, tuple(row)) if not is_missing(row[name])]
+    return " ".join(f"{name.removeprefix(SIZES)} {whole(row[name])}" for name in given)
 
 
 def labels_apart(points: Iterable[Row]) -> dict[str, str]:

@@ -256,7 +256,8 @@ def _values(column: "pd.Series[Any]") -> list[Any]:
         return list(held)
     if column.dtype.kind in "iub" and isinstance(column.dtype, np.dtype):
         return list(column.tolist())
-    return [value if type(value) is str else _plain(value) for value in column.array]
+    values = column.to_numpy(dtype=object).tolist()
+    return [value if type(value) is str else _plain(value) for value in values]
 
 
 def _plain(value: Any) -> Any:

@@ -80,6 +80,8 @@ class ResultsStore:
         """Why the last reading left the Parquet parts aside and read segments alone; None where it did not."""
         self._now: Snapshot | None = None
         """What all questions are answered from; None: each reads the store anew."""
+        self._frames: dict[tuple[Kind, str | None], pd.DataFrame] = {}
+        """Whole frames that such questions have made, by kind and session."""
         self.on_vanished: Callable[[Path], None] = lambda gone: None
         """Told that a file that it writes was removed; what was being written is in a new one by then."""
 
@@ -295,7 +297,12 @@ class ResultsStore:
 
             return opened(now, kind).frame(chosen, where, session)
 
-        trials = self._read(read)
+        if self._now is None or chosen is not None or where is not None:
+            trials = self._read(read)
+        else:
+            if (kind, session) not in self._frames:
+                self._frames[kind, session] = self._read(read)
+            trials = self._frames[kind, session].copy(deep=False)
         found = trials if by == "trial" else by_point(trials)
         return found if columns is None else _chosen(found, columns)
 
