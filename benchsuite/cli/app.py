@@ -375,9 +375,7 @@ def _unknown_words(error: Any, option: str | None, message: str) -> str:
     """Return the unknown verb or option after the verbs before it, as it is typed; empty for other mistakes."""
     verbs: list[str] = []
     context = error.ctx
-    while (
-        context and context.parent
-    ):  # the first is the program, whose name may be several words: `python -m benchsuite`
+    while context and context.parent:  # the first is the program, which may be several words: python -m benchsuite
         verbs.insert(0, context.info_name)
         context = context.parent
     word = option or (message.split("'")[1] if message.startswith("No such command '") else "")
