@@ -532,7 +532,9 @@ def _run_to_end(arguments: list[str]) -> int:
         if signals.heeded(signal.SIGINT):
             signal.signal(signal.SIGINT, signal.default_int_handler)
         with signals.terminable():
-            return run_command(arguments)
+            code = run_command(arguments)
+            signals.ignore_ending()
+            return code
     except signals.Terminated as stop:
         echo(f"stopped early; {str(stop) or KEPT}", err=True)
         return REQUEUE

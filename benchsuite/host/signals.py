@@ -18,6 +18,15 @@ def heeded(number: int) -> bool:
     return signal.getsignal(number) is not signal.SIG_IGN
 
 
+def ignore_ending() -> None:
+    """Ignore the signals that ask for an end: a process that has its exit code would be killed by them on its way out.
+
+    Python takes its handlers away before it has ended.
+    """
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def terminable(one_interrupt: bool = False) -> Iterator[None]:
     """Turn SIGTERM, SIGUSR1 (Slurm's early warning) and SIGHUP (a lost terminal) into an exception.

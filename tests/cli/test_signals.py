@@ -47,6 +47,15 @@ def test_a_signal_while_the_verbs_are_imported(tmp_path: Path, name: str, code: 
     assert (ended.returncode, ended.stderr) == (code, told)
 
 
+def test_a_signal_on_the_way_out_leaves_the_exit_code(tmp_path: Path):
+    """Slurm's warning may come when a sweep is over and Python is not."""
+    late = "import atexit, os, signal\natexit.register(os.kill, os.getpid(), signal.SIGUSR1)\n"
+    (tmp_path / "sitecustomize.py").write_text(late)
+    environ = environment({"PYTHONPATH": f"{tmp_path}:{TESTS.parent}"})
+    ended = subprocess.run([*ENTRY, "list"], env=environ, capture_output=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (OK, b"")
+
+
 REPORT, GENERATE = ("report", "--store", "{store}"), ("data", "generate", "{folder}/made", "--samples", "8")
 
 

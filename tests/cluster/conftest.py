@@ -1,6 +1,5 @@
 """A Slurm of two nodes on this host, sweeps as its jobs, and proof that nothing of them is left."""
 
-import json
 import re
 import shutil
 from collections import Counter
@@ -79,11 +78,6 @@ class ClusterBench(Bench):
     def wait_held(self) -> None:
         """Wait until a trial is held."""
         wait_for(self.hold_file.with_suffix(".held").exists, "a trial that is held", 60)
-
-    def claims(self) -> dict[str, str]:
-        """States of the claims, by file."""
-        folder = self.store / "claims" / "default"
-        return {path.name: json.loads(path.read_text())["state"] for path in folder.glob("[!.]*")}
 
     def status(self, file: Path) -> str:
         """What `benchsuite status` says."""

@@ -5,19 +5,19 @@ import yaml
 from tests.cluster.conftest import ClusterBench
 from tests.cluster.slurm import Slurm
 
-TRIAL_S = 16
-"""Of the 60 s that a job has at least, sweeps keep 30: there is time for one such trial, not for two."""
+TRIAL_S = 46
+"""Of the job's 120 s a sweep keeps 30: there is time for one such trial, not for two, however late the first begins."""
 SLOW_AT_FIRST = f'export REHEARSED_S=$([ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] && echo {TRIAL_S} || echo 0.05)'
-NO_EARLY_WARNING = "--signal=B:USR1@1"
-"""Slurm sends it up to 30 s before."""
+NO_EARLY_WARNING = "--signal=B:CONT@1"
+"""A signal that does nothing. Slurm would send its warning up to a minute before the time that the job asks for."""
 
 
 def start_slow(bench: ClusterBench, slurm: Slurm) -> int:
-    """A job of three trials with a limit of a minute, in which one of them fits."""
+    """A job of three trials with a limit of two minutes, in which one of them fits."""
     user = bench.folder / "user.yaml"
     user.write_text(yaml.safe_dump({"submit": {"setup": [SLOW_AT_FIRST], "launcher": "rehearsed"}}))
     bench.env["BENCHSUITE_USER_CONFIG"] = str(user)
-    options = ("--store", bench.store, "--time", "00:01:00", "--dry-run")
+    options = ("--store", bench.store, "--time", "00:02:00", "--dry-run")
     code, out, err = bench.run("submit", "slurm", bench.grid(3), *options)
     assert code == 0, err
     return slurm.submit(out.removeprefix("written: ").strip(), NO_EARLY_WARNING, env=bench.env)

@@ -18,6 +18,8 @@ import psutil
 import pytest
 import yaml
 
+from benchsuite.runner.claims import latest_generations
+
 PLUGIN = Path(__file__).parent / "plugin"
 COMMAND = [sys.executable, "-c", "from benchsuite.cli.app import main; main()"]
 
@@ -73,6 +75,12 @@ class Bench:
                 whole = segment.read_text().split("\n")[:-1]  # the last line may be on its way to a late mount
                 found += map(json.loads, whole)
         return sorted((each for each in found if each["kind"] == "trial"), key=itemgetter("finished_at"))
+
+    def claims(self) -> dict[str, str]:
+        """The state of each trial's last claim: a holder that was silent for a while makes the next one itself."""
+        folder = self.store / "claims" / "default"
+        last = latest_generations(folder).items()
+        return {trial: json.loads((folder / f"{trial}.{number}").read_text())["state"] for trial, number in last}
 
     def leftovers(self) -> list[Path]:
         """What is left in the temporary folder, torch's own cache aside."""

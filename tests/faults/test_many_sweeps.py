@@ -125,7 +125,7 @@ def test_what_another_sweep_is_at_is_left_to_it(bench: Bench, here: Here, start:
     code, out, _ = here("status", file, "--store", bench.store)
     assert code == 0 and out.startswith("session default · 0 done · 0 failed · 1 running · 0 waiting\nrunning  ")
     assert f"process {busy.pid}, since " in out
-    code, _, err = rehearsed(here, bench, file, 0.05, "--lease", LEASE_S)
+    code, _, err = rehearsed(here, bench, file, 0.05, "--lease", 10 * LEASE_S)
     assert code == 0, err
     assert "1 trial left to another sweep: " in err and f"process {busy.pid}" in err
     (bench.folder / "may-end").touch()
