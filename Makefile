@@ -10,7 +10,7 @@ HOROVOD := 0.28.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-planner test-cluster test-engines test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
+.PHONY: demo test test-all test-rest test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -25,14 +25,12 @@ test: $(VENV)/installed-dev lint
 test-all: $(VENV)/installed-dev
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) -m "slow and not weekly and not full and not cluster"
 
-# The planner's, which lies beside the suite.
-test-planner: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 2 $(BY_FILE) planner/tests -m "not weekly and not full"
-
-# DeepSpeed beside one process; Horovod, too, where it is built.
-test-engines: $(VENV)/installed-dev
+# What is left: the planner's tests, DeepSpeed's (Horovod's, too, where it is built), and those with a Slurm, an mpirun or
+# networks of their own, which mostly wait. The latter need root on Debian, where packages that are missing are installed;
+# they skip with their reason elsewhere.
+test-rest: $(VENV)/installed-dev cluster-packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
-	$(BIN)/python -m pytest -n 2 $(BY_FILE) -m engines
+	$(BIN)/python -m pytest -n 4 $(BY_FILE) tests planner/tests -m "rest and not weekly and not full"
 
 horovod: $(VENV)/horovod
 
@@ -62,8 +60,9 @@ test-oldest:
 	.venv-oldest/bin/python -m pytest -n 2 $(BY_FILE) -m "not slow and not weekly and not full and not cluster"
 
 # What CI leaves out, on a machine that does nothing else: tests that measure, charts in Chromium, Horovod, a storm, fuzzing.
-test-weekly: $(VENV)/installed-dev cluster-packages browser horovod test-engines
-	$(BIN)/python -m pytest tests planner/tests -m "weekly and not full"
+test-weekly: $(VENV)/installed-dev cluster-packages browser horovod
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
+	$(BIN)/python -m pytest tests planner/tests -m "(weekly or engines) and not full"
 	$(BIN)/python -m tests.storm --minutes $(MINUTES) --seed $(SEED)
 	BENCHSUITE_TEST_FUZZ_MINUTES=$(MINUTES) BENCHSUITE_TEST_FUZZ_SEED=$(SEED) $(BIN)/python -m pytest tests/fuzz/test_fuzz.py
 
@@ -75,11 +74,6 @@ browser:
 # The full matrices, for hours.
 test-matrix: $(VENV)/installed-dev
 	$(BIN)/python -m pytest tests planner/tests -m full
-
-# Needs root on Debian, where it installs the packages above if they are missing; skips with its reason elsewhere.
-# These mostly wait: for Slurm, for leases, for mounts that are late.
-test-cluster: $(VENV)/installed-dev cluster-packages
-	$(BIN)/python -m pytest -n 4 $(BY_FILE) tests/late tests/cluster tests/network -m "cluster and not full"
 
 cluster-packages:
 	@if [ "$$(id -u)" = 0 ] && [ -e /etc/debian_version ] && ! type $(CLUSTER_PROGRAMS) >/dev/null 2>&1; then \
@@ -130,9 +124,11 @@ $(VENV)/installed: $(VENV)/bin/python pyproject.toml planner/pyproject.toml cons
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[all]' -e ./planner
 	touch $@
 
-$(VENV)/installed-dev: $(VENV)/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[dev]' -e ./planner
-	touch $@
+$(VENV)/installed-dev: $(VENV)/bin/python pyproject.toml planner/pyproject.toml constraints.txt
+	@echo 'installing into $(VENV) (a minute or two)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-compile -e '.[all,dev]' -e ./planner
+	touch $(VENV)/installed $@
 
 # The documentation as pages in site/, which need no network.
 docs: $(VENV)/installed

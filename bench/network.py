@@ -30,7 +30,7 @@ def missing() -> str | None:
         return "needs root, to make network namespaces"
     absent = [name for name in PROGRAMS if shutil.which(name) is None]
     if absent:
-        return f"{', '.join(absent)} not installed; `make test-cluster` installs them"
+        return f"{', '.join(absent)} not installed; `make cluster-packages` installs them"
     made = subprocess.run(["unshare", "--net", "--uts", "true"], capture_output=True, text=True, check=False)
     return f"the kernel makes no namespaces: {made.stderr.strip()}" if made.returncode else None
 

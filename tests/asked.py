@@ -17,6 +17,7 @@ def only_if_asked(folder: Path, reason: str | None, config: pytest.Config, items
     own = [item for item in items if item.path.is_relative_to(folder)]
     for item in own:
         item.add_marker(pytest.mark.cluster)
+        item.add_marker(pytest.mark.rest)
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
     named = any(Path(argument.partition("::")[0]).resolve().is_relative_to(folder) for argument in config.args)

@@ -18,6 +18,7 @@ NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
 """12 shards, so that 2 ranks x 2 workers each get three."""
 LONGEST = (
+    *("late/", "cluster/test_launchers.py", "cluster/", "network/"),
     *("workloads/parallel/test_modes.py", "faults/", "runner/test_validate.py", "storage/loaders/", "plugins/"),
     *("test_imports.py", "test_packaging.py", "probe/", "trial/"),
 )
@@ -94,8 +95,8 @@ def none_wanted(file: Path, expression: str) -> bool:
         return False
     if words[0] == "weekly":
         return not says(file, "weekly") and not any(word in file.read_text() for word in ("PAGES_MAY_GO", "browser"))
-    if words[0] == "engines":
-        return not says(file, "engines")
+    if words[0] == "rest":
+        return not says(file, "engines") and not name.startswith(CLUSTER)
     if words[0] == "slow":
         return not says(file, "slow") and not name.startswith(tuple(each.partition("::")[0] for each in SLOW))
     slow = WHOLLY_SLOW.search(file.read_text()) is not None or (name.startswith(SLOW) and not says(file, "smoke"))
@@ -126,6 +127,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("weekly")
+        if item.get_closest_marker("engines"):
+            item.add_marker("rest")
     names = [f"tests/{name}" for name in LONGEST]
     items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 99))
     if config.option.markexpr:

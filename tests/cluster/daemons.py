@@ -64,7 +64,7 @@ def missing() -> str | None:
     if os.geteuid() != 0:
         return "needs root, to start Slurm's daemons"
     absent = [name for name in PROGRAMS if shutil.which(name, path=SEARCH) is None]
-    return f"{', '.join(absent)} not installed; `make test-cluster` installs them" if absent else None
+    return f"{', '.join(absent)} not installed; `make cluster-packages` installs them" if absent else None
 
 
 class Daemons:

@@ -129,6 +129,7 @@ MODELS = {"unet3d": ("nano", "hdf5"), "bert": ("tiny", "lmdb"), "gpt_neox": ("ti
 """The smallest variants whose words can be generated, and a format of each."""
 
 
+@pytest.mark.weekly
 def test_every_model_trains_from_its_data(bench: Bench, here: Here, tmp_path: Path) -> None:
     for workload, (variant, form) in MODELS.items():
         making = ["--workload", workload, "--variant", variant, "--format", form, "--samples", "128"]

@@ -2,51 +2,18 @@
 
 import json
 import re
-import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench
-from tests.late.mounts import LATE_S, OTHER_NODE, LateMounts, shifted
+from tests.late.mounts import OTHER_NODE, LateMounts
+from tests.late.sweeps import AHEAD, BASE, BEHIND, ended, on, records, rehearsed, start
 
 Wait = Callable[..., None]
-LEASE_S = 2 * LATE_S + 5
-"""A beat is seen when it is as old as the mounts are late."""
-DEADLINE_S = 200
-MEASURE = {"steps": 3, "warmup_steps": 1, "repeats": 1}
-BASE = {"workload": "resnet50", "variant": "nano", "device": "cpu", "batch_size": 2, "measure": MEASURE}
-AHEAD = pytest.param(shifted("+7h"), id="+7h")
-BEHIND = pytest.param(shifted("-7h"), id="-7h", marks=pytest.mark.full)
 AGREE = pytest.param([], id="clocks agree", marks=pytest.mark.full)
-
-
-def on(mount: Path) -> Path:
-    """The store, by way of a mount."""
-    return mount / "store"
-
-
-def start(bench: Bench, mount: Path, file: Path, *options: object, before: list[str] | None = None) -> Any:
-    bench.before = before or []
-    return bench.start("sweep", file, "--store", on(mount), "--lease", LEASE_S, *options)
-
-
-def ended(process: "subprocess.Popen[str]", code: int = 0) -> str:
-    """What a sweep said until it ended with this code."""
-    _, err = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == code and "Traceback" not in err, err
-    return err
-
-
-def records(mounts: LateMounts, bench: Bench) -> list[dict[str, Any]]:
-    """Every trial's record, as it lies in the folder that both mounts show."""
-    bench.store = on(mounts.source)
-    return bench.records()
 
 
 def answers(bench: Bench, mount: Path, file: Path) -> list[str]:
@@ -108,61 +75,6 @@ def test_two_sweeps_measure_each_trial_once(mounts: LateMounts, bench: Bench, cl
     assert first[0] == "session default · 8 done · 0 failed · 0 running · 0 waiting"
     for mount in (mounts.first, mounts.second):
         assert "nothing left to do" in ended(start(bench, mount, file))
-
-
-@pytest.mark.parametrize("clock", [AHEAD, BEHIND])
-def test_the_trials_of_a_node_that_died_are_taken_over_after_the_lease(
-    mounts: LateMounts, bench: Bench, wait_until: Wait, clock: list[str]
-) -> None:
-    file = bench.write(rehearsed(points=2))
-    bench.env["REHEARSED_S"] = "600"
-    dead = start(bench, mounts.first, file, "--launcher", "rehearsed", before=OTHER_NODE)
-    wait_until(lambda: any(on(mounts.source).glob("claims/default/*.0")))
-    dead.send_signal(signal.SIGKILL)
-    dead.communicate(timeout=DEADLINE_S)
-    bench.env["REHEARSED_S"] = "0.05"
-    ended(start(bench, mounts.second, file, "--launcher", "rehearsed", before=clock))
-    assert [record["status"] for record in records(mounts, bench)] == ["ok", "ok"]
-    assert len(list(on(mounts.source).glob("claims/default/*.1"))) == 1, "one of them was taken over"
-
-
-@pytest.mark.full
-def test_a_node_that_wakes_after_its_lease_drops_what_it_measured(
-    mounts: LateMounts, bench: Bench, wait_until: Wait
-) -> None:
-    file = bench.write(rehearsed(points=1))
-    bench.env["REHEARSED_S"] = "1"
-    stopped = start(bench, mounts.first, file, "--launcher", "rehearsed")
-    wait_until(lambda: any(on(mounts.source).glob("claims/default/*.0")))
-    stopped.send_signal(signal.SIGSTOP)
-    ended(start(bench, mounts.second, file, "--launcher", "rehearsed", before=OTHER_NODE))
-    stopped.send_signal(signal.SIGCONT)
-    assert "another has taken the trial over" in ended(stopped)
-    (record,) = records(mounts, bench)
-    assert record["status"] == "ok"
-
-
-def test_a_store_is_compacted_while_another_node_writes(mounts: LateMounts, bench: Bench, wait_until: Wait) -> None:
-    file = bench.write(rehearsed(points=30))
-    bench.env["REHEARSED_S"] = "0.5"
-    writing = start(bench, mounts.first, file, "--launcher", "rehearsed")
-    wait_until(lambda: len(records(mounts, bench)) > 3)
-    while writing.poll() is None:
-        code, _, err = bench.run("results", "compact", "--store", on(mounts.second))
-        assert code == 0 and "Traceback" not in err, err
-    ended(writing)
-    mounts.settle()
-    for mount in (mounts.second, mounts.first):
-        code, out, err = bench.run("results", "compact", "--store", on(mount))
-        assert code == 0, err
-        assert len(ResultsStore(on(mount)).frame()) == 30, out
-    assert mounts.hidden() == []
-
-
-def rehearsed(points: int) -> dict[str, Any]:
-    """A sweep whose trials take as long as REHEARSED_S says."""
-    base = {**BASE, "workload": "faulty", "variant": "sound", "data": {"source": "synthetic"}}
-    return {"name": "rehearsed", "base": base, "grid": {"batch_size": [*range(1, points + 1)]}}
 
 
 def test_claims_name_their_node(mounts: LateMounts, bench: Bench, wait_until: Wait) -> None:

@@ -34,7 +34,11 @@ def test_trains_as_one_process_does(jobs: Jobs, asked: Asked) -> None:
     check(jobs, asked, "normal")
 
 
-@pytest.mark.parametrize("asked", BF16, ids=lambda asked: asked.name)
+@pytest.mark.parametrize(
+    "asked",
+    [pytest.param(one, marks=pytest.mark.weekly if one.world_size > 2 else ()) for one in BF16],
+    ids=[one.name for one in BF16],
+)
 def test_losses_and_gradients_in_bf16_are_those_of_one_process(jobs: Jobs, asked: Asked) -> None:
     """Several roundings of 8 bits apart, which 0.4 % each are: a mode that sums up something else is not as near."""
     check(jobs, asked, "bf16")
