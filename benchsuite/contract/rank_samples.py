@@ -219,6 +219,51 @@ class SeenReaders:
     """Batches that the loader may hold ready."""
     workers_stay: bool = False
     """Whether worker processes are known to live on from pass to pass."""
+    body_busy_fraction: float | None = None
+    """Share of the loop's body in which its thread ran or waited for a core."""
+    body_cores: float | None = None
+    """Kept busy during the body by all threads of this process."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the user's code at which a thread was seen."""
+
+    phase: str
+    """`load`, `readers` or `body`."""
+    word: str
+    """What it was at."""
+    line: str
+    """As `torch.save (train.py:41)`."""
+    looks: int
+    steps: int
+    """In so many different steps."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What threads were at when they were looked at, some times a second, in counts of looks by one word.
+
+    Words are those of `benchsuite.host.syscalls.Doing`, for a thread that runs what it computes as far as that is known
+    (`decode`, `collate`, `hand_over`, `start`, `shuffle`, else `runs`), and parts of a loader (`idle`, `ended`,
+    `waits_for_readers`).
+    """
+
+    load: dict[str, float]
+    """The loop's thread while it waits for its input."""
+    readers: dict[str, float]
+    """Its reading processes meanwhile: each look is shared among them."""
+    body: dict[str, float]
+    """The loop's thread in the rest of the step."""
+    files: dict[str, int]
+    """By folder: looks at waits for files."""
+    lines: list[Line]
+    start_s: list[float] = field(default_factory=list)
+    """Of each worker that told: seconds from the start of its process until it was ready to read."""
+    inside: "Looks | None" = None
+    """What workers saw of themselves, added up."""
+    cost_fraction: float | None = None
+    """Share of a core that looking took."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +336,8 @@ class RankSamples:
     seen_readers: SeenReaders | None = None
     """What was seen of the readers of a watched loop, which tell nothing themselves."""
     used_cores: UsedCores | None = None
+    looks: Looks | None = None
+    """What was seen of the threads of a watched loop and of its readers."""
     copy_bytes_per_s: float | None = None
     """How fast a core copies samples of this size, where readers were so fast that it was asked."""
     reader: str | None = None

@@ -48,6 +48,11 @@ def parsed(text: str) -> Process:
     return Process(int(pid), name, state, int(parent), int(session), ticks / TICKS_PER_S, int(numbers[15]))
 
 
+def born_s(pid: int) -> float:
+    """When a process started, in seconds since the host did (CLOCK_BOOTTIME)."""
+    return parsed((PROC / str(pid) / "stat").read_text(errors="replace")).born / TICKS_PER_S
+
+
 def everyone_s() -> float:
     """CPU seconds of everyone, since boot, on the cores that this process may use."""
     per_core = psutil.cpu_times(percpu=True)

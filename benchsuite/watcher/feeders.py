@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Genera
 from typing import Any, NamedTuple
 
 from benchsuite.host.processes import children
+from benchsuite.watcher.looks import looking
 
 HANDING_OVER = frozenset({"asyncio", "concurrent", "multiprocessing", "queue", "_queue", "subprocess", "threading"})
 """Packages whose objects pass things between threads or processes."""
@@ -71,7 +72,8 @@ def feeders(iterator: object, before: Living, known: Feeders) -> Feeders:
     """
     now, held = Living.now(), _held(iterator)
     begun = now.processes - before.processes - _machinery()
-    threads = (now.threads - before.threads | held.threads | known.threads) & now.threads - {threading.get_native_id()}
+    threads = (now.threads - before.threads | held.threads | known.threads) & now.threads - looking()
+    threads -= {threading.get_native_id()}
     if held.workers is None:
         processes = held.processes & now.processes or (begun | known.processes) & now.processes
     else:

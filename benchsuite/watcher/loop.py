@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from benchsuite.grid.blocks import SETTLING_STEPS, STEADY_TURNS
 from benchsuite.host.processes import everyone_s, tree_cpu_s
 from benchsuite.watcher.feeders import Feeders, Living, feeders
+from benchsuite.watcher.looks import Looker
 from benchsuite.watcher.readers import LoadTimes, ReaderTimes, tree_io
 from benchsuite.watcher.timestamps import HostStamps, Stamps
 
@@ -212,6 +213,18 @@ class Loop:
         self._pass_begins = False
         self._kind = "uncounted"
         """The kind of the step that runs."""
+        self._phase: str | None = None
+        """What the loop's thread is in of a counted step: `load`, `body`, or neither."""
+        self.looker: Looker | None = None
+        """What looks at the loop's thread and its readers, where that is wanted."""
+
+    def phase(self) -> tuple[str | None, int]:
+        """What the loop's thread is in of a counted step, and how many steps came before."""
+        return self._phase, self.steps.num_steps
+
+    def reading(self) -> tuple[frozenset[int], frozenset[int]]:
+        """The processes and the threads that load for it."""
+        return self.feeders.processes, self.feeders.threads
 
     def run(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass. A step that is broken off does not count."""
@@ -228,12 +241,14 @@ class Loop:
                 if kind not in REPLAYED:
                     if kind in COUNTED:
                         self.loads.begin()
+                        self._phase = "load"
                     asked_s = time.perf_counter()
                     try:
                         held = [next(iterator)]
                     except StopIteration:
                         self._waiting, self._before = kind, (self._times[0], self.stamps.now())
                         return
+                    self._phase = None
                     if kind in COUNTED:
                         self.loads.end()
                     self._tell_others(time.perf_counter() - asked_s)
@@ -243,10 +258,15 @@ class Loop:
                     began_s = None
                     self._find_feeders(iterator, before)
                 _in_their_bodies[self] = threading.get_ident()
+                if kind in COUNTED and self.looker is not None:
+                    self.looker.start()
+                    self._phase = "body"
                 yield held[0] if self._keeps else held.pop()
+                self._phase = None
                 self._end_step()
                 kind = self._enter(self._next_kind(bool(held)))
         finally:
+            self._phase = None
             _in_their_bodies.pop(self, None)
             self._close_window()
             self.loads.close()
@@ -260,12 +280,15 @@ class Loop:
 
     def end_pass(self) -> None:
         """End the step that runs, and count no longer: until the next step begins, what runs is none of the loop's."""
+        self._phase = None
         self._end_step()
         self._close_window()
         self._times = []
 
     def finish(self) -> None:
         """Read what the device has still to come to; where it has failed, those steps are lost."""
+        if self.looker is not None:
+            self.looker.stop()
         try:
             if self._pending:
                 self.stamps.wait(self._pending[-1].times[-1])

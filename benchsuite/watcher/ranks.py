@@ -39,7 +39,16 @@ def rank_samples(loop: Loop, rank: int, queue_batches: int, workers_stay: bool, 
         first_batch_s=loop.first_batch_s,
         reads=Reads(counted.read_call_bytes, counted.storage_bytes, seconds=counted.wall_s),
         seen_readers=SeenReaders(
-            loop.readers.num_readers, busy, own, fed, beside, loop.refill_s, queue_batches, workers_stay
+            loop.readers.num_readers,
+            busy,
+            own,
+            fed,
+            beside,
+            loop.refill_s,
+            queue_batches,
+            workers_stay,
+            loads.body_own_s / loads.body_s if loads.body_s else None,
+            loads.body_process_s / loads.body_s if loads.body_s else None,
         ),
         used_cores=UsedCores(
             socket.gethostname(),

@@ -46,10 +46,15 @@ class LoadTimes:
         self._file: int | None = None
         self._waited_s = 0.0
         self._began = (0.0, 0.0, 0.0, 0.0)
+        self.body_s = self.body_own_s = self.body_process_s = 0.0
+        """Seconds between a load and the next; of them those in which this thread ran or waited for a core, and what
+        all threads of the process ran."""
+        self._ended: tuple[float, float, float] | None = None
 
     def open(self, strangers: Iterable[int], feeders: Iterable[int] = ()) -> None:
         """Begin a pass, in the thread that loads."""
         self.close()
+        self._ended = None
         self.tell_apart(strangers, feeders)
         with suppress(OSError):
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
@@ -69,6 +74,11 @@ class LoadTimes:
         """Note that a load begins."""
         began_s = time.perf_counter()
         self._began = (began_s, *self._used())
+        if self._ended is not None:
+            ended_s, own_s, process_s = self._ended
+            self.body_s += began_s - ended_s
+            self.body_own_s += self._began[1] - own_s
+            self.body_process_s += time.process_time() - process_s
 
     def end(self) -> None:
         """Note that the load has ended; called in the thread that called `begin`."""
@@ -77,6 +87,7 @@ class LoadTimes:
         self.own_s += own_s - self._began[1]
         self.fed_s += fed_s - self._began[2]
         self.beside_s += beside_s - self._began[3]
+        self._ended = time.perf_counter(), own_s, time.process_time()
 
     def waited_s(self) -> float | None:
         """Seconds that this thread has waited for a core; None where that is not kept."""

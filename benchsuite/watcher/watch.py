@@ -22,7 +22,7 @@ from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError, refuse, shown
-from benchsuite.contract.rank_samples import PARTS, RankSamples
+from benchsuite.contract.rank_samples import PARTS, Looks, RankSamples
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.environment import file_system
@@ -32,6 +32,8 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of
+from benchsuite.watcher.inside import Inside, LookInside
+from benchsuite.watcher.looks import Looker
 from benchsuite.watcher.loop import Loop, RowCounter, kinds_of_steps
 from benchsuite.watcher.ranks import Ranks, rank_samples
 from benchsuite.watcher.timestamps import Stamps, stamps_for
@@ -86,6 +88,8 @@ class Ending:
     queue_batches: int | None
     warmup_steps: int
     workers_stay: bool = False
+    inside: Inside | None = None
+    """Where workers leave what they see of themselves."""
     ranks: Ranks = field(default_factory=Ranks)
     pid: int = field(default_factory=os.getpid)
     cut_short_by: str | None = None
@@ -106,6 +110,9 @@ class Ending:
             self._conclude()
         except Exception as error:
             _say([f"warning: benchsuite.watch: {type(error).__name__}: {error}"])
+        finally:
+            if self.inside is not None:
+                self.inside.remove()
 
     def _never_iterated(self) -> None:
         """Say that nothing was watched: a framework may have made a loader of its own of the one that was given."""
@@ -116,6 +123,7 @@ class Ending:
     def _conclude(self) -> None:
         self.cut_short_by = self.cut_short_by or _uncaught()
         mine = self.mine()
+        self.last = mine
         ranks, missing = self.ranks.gathered(mine, wait=self.cut_short_by is None)
         told = self.told(missing if ranks is not None else None)
         counted = [rank for rank in ranks or [mine] if rank.blocks[0].num_steps]
@@ -181,7 +189,16 @@ class Ending:
             instrument_s_per_step=own_s_per_step(loop.stamps, marks) if loop.steps.num_steps else None,
             peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
             device_name=loop.stamps.device if cuda else None,
+            looks=self.looks(),
         )
+
+    def looks(self) -> Looks | None:
+        """What was seen of the loop's threads, and what its workers saw of themselves."""
+        looker, seconds = self.loop.looker, self.loop.counted.wall_s
+        if looker is None:
+            return None
+        inside = None if self.inside is None else self.inside.told()
+        return looker.tally.looks(inside=inside, cost_fraction=looker.pace.spent_s / seconds if seconds else None)
 
 
 class Token:
@@ -309,6 +326,8 @@ def as_its_class(loader: Any, ending: Ending) -> Any:
     watched: Any = type(kind.__name__, (Watched, kind), members)
     found = watched.__new__(watched)
     found.__dict__.update(vars(loader), loader=loader)
+    if ending.inside is not None:
+        found.worker_init_fn = LookInside(ending.inside.folder, loader.worker_init_fn)
     return found
 
 
@@ -385,9 +404,11 @@ def watch(
         RowCounter(loader, batch_size),
         keeps_batch=ceiling is not None,
     )
+    loop.looker = Looker(loop.phase, loop.reading)
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
     stay = getattr(loader, "persistent_workers", False) is True
-    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue, warmup_steps, stay)
+    inside = Inside() if is_dataloader(loader) and queue else None
+    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue, warmup_steps, stay, inside)
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 
 

@@ -1,0 +1,196 @@
+"""What a thread is at: running, or the system call that it waits in and on what, read from outside it.
+
+The kernel shows this to a process of its own threads and, unless hardened, of its children (`man 5 proc`, `syscall`).
+What it does not show is None: nothing follows from that. A thread that faults in a mapped page is in no system call.
+"""
+
+import os
+import platform
+import struct
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+Doing = Literal[
+    "runs", "faults", "reads", "writes", "socket", "local_socket", "pipe", "lock", "child_process", "sleep", "other"
+]
+X86_64 = {
+    "read": (0, 17, 19, 40, 78, 217, 275, 295, 326, 327),
+    "write": (1, 18, 20, 26, 74, 75, 162, 277, 296, 306, 328),
+    "path": (2, 4, 6, 21, 76, 82, 87, 90, 257, 262, 263, 269, 316, 332, 437, 439),
+    "open_file": (3, 5, 77),
+    "poll": (7, 271),
+    "select": (23, 270),
+    "epoll": (232, 281, 441),
+    "socket": (42, 43, 44, 45, 46, 47, 288, 299, 307),
+    "futex": (202,),
+    "lock": (65, 73, 220),
+    "control": (72,),
+    "child_process": (58, 61, 247),
+    "sleep": (35, 230),
+}
+"""Numbers of system calls by what they wait for (arch/x86/entry/syscalls/syscall_64.tbl)."""
+AARCH64 = {
+    "read": (61, 63, 65, 67, 69, 71, 76, 285, 286),
+    "write": (64, 66, 68, 70, 81, 82, 83, 84, 227, 267, 287),
+    "path": (34, 35, 38, 45, 48, 56, 79, 276, 291, 437, 439),
+    "open_file": (46, 57, 80),
+    "poll": (73,),
+    "select": (72,),
+    "epoll": (22, 441),
+    "socket": (202, 203, 206, 207, 211, 212, 242, 243, 269),
+    "futex": (98,),
+    "lock": (32, 192, 193),
+    "control": (25,),
+    "child_process": (95, 260),
+    "sleep": (101, 115),
+}
+"""The same of include/uapi/asm-generic/unistd.h."""
+F_SETLKW, F_OFD_SETLKW = 7, 38
+FUTEX_COMMAND, FUTEX_WAIT_BITSET, FUTEX_CLOCK_REALTIME = 0x7F, 9, 0x100
+GIL_S = 0.006
+MOST_FDS = 1024
+"""A call of `select` names no larger descriptors."""
+
+
+class At(NamedTuple):
+    """What a thread was at when it was looked at, and on what: a path, or a name of the kernel's."""
+
+    doing: Doing
+    what: str | None = None
+
+
+@cache
+def groups() -> Mapping[int, str]:
+    """The group of each system call that is told apart, by its number on this machine; empty for other machines."""
+    tables = {"x86_64": X86_64, "aarch64": AARCH64}
+    return {number: group for group, numbers in tables.get(platform.machine(), {}).items() for number in numbers}
+
+
+def at(pid: int, thread: int) -> At | None:
+    """Return what a thread of a process is at; None where the kernel does not show it, or it has ended."""
+    task = f"/proc/{pid}/task/{thread}"
+    try:
+        words = _text(f"{task}/syscall").split()
+        if words[0] == "running":
+            return At("faults" if _state(task) == "D" else "runs")
+        number, arguments = int(words[0]), [int(word, 16) for word in words[1:-2]]
+    except (OSError, ValueError, IndexError):
+        return None
+    if number < 0:
+        return At("faults" if _state(task) == "D" else "runs")
+    if not groups():
+        return None
+    return _waits(pid, groups().get(number), arguments)
+
+
+def _waits(pid: int, group: str | None, arguments: list[int]) -> At:
+    """What a system call waits for, by its group and its arguments."""
+    if group in ("read", "write", "open_file"):
+        return _on(pid, arguments[0], writes=group == "write")
+    if group == "path":
+        return At("reads")
+    if group == "socket":
+        return _on(pid, arguments[0])
+    if group in ("poll", "select", "epoll"):
+        descriptor = {"poll": _polled, "select": _selected, "epoll": _of_epoll}[group](pid, arguments)
+        return At("sleep") if descriptor is None else _on(pid, descriptor)
+    if group == "futex":
+        return At("runs" if _asks_for_the_gil(pid, arguments) else "lock")
+    if group == "control":
+        return At("lock" if arguments[1] in (F_SETLKW, F_OFD_SETLKW) else "other")
+    found: dict[str | None, Doing] = {"lock": "lock", "child_process": "child_process", "sleep": "sleep"}
+    return At(found.get(group, "other"))
+
+
+def _asks_for_the_gil(pid: int, arguments: list[int]) -> bool:
+    """Whether a thread wants to run Python, and looks again within some ms whether it may (`sys.getswitchinterval`)."""
+    operation, until = arguments[1], arguments[3]
+    found = _memory(pid, until, 16) if until and operation & FUTEX_COMMAND == FUTEX_WAIT_BITSET else None
+    if found is None:
+        return False
+    seconds, nanoseconds = struct.unpack("<qq", found)
+    now_s = time.time() if operation & FUTEX_CLOCK_REALTIME else time.monotonic()
+    return bool(seconds + nanoseconds / 1e9 - now_s < GIL_S)
+
+
+def _on(pid: int, descriptor: int, writes: bool = False) -> At:
+    """What is waited for on an open file."""
+    try:
+        name = os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    except OSError:
+        return At("other")
+    if name.startswith("socket:"):
+        return At("local_socket" if _is_local(name[8:-1]) else "socket", name)
+    if name.startswith("pipe:"):
+        return At("pipe", name)
+    if not name.startswith("/") or name.startswith("/dev/"):
+        return At("other", name)
+    return At("writes" if writes else "reads", name)
+
+
+def _polled(pid: int, arguments: list[int]) -> int | None:
+    """The first descriptor of a call of poll; None where it waits for none, -1 where it is not shown."""
+    address, count = arguments[:2]
+    if not count:
+        return None
+    found = _memory(pid, address, 4)
+    return -1 if found is None else int(struct.unpack("<i", found)[0])
+
+
+def _selected(pid: int, arguments: list[int]) -> int | None:
+    """The first descriptor of a call of select; None where it waits for none, -1 where it is not shown."""
+    most = min(arguments[0], MOST_FDS)
+    for address in arguments[1:4]:
+        found = _memory(pid, address, (most + 63) // 64 * 8) if address and most else None
+        bits = int.from_bytes(found or b"", "little") & ((1 << most) - 1)
+        if bits:
+            return (bits & -bits).bit_length() - 1
+    return None if not most or not any(arguments[1:4]) else -1
+
+
+def _of_epoll(pid: int, arguments: list[int]) -> int | None:
+    """A descriptor that an epoll waits for, sockets first; None where there is none."""
+    with suppress(OSError, ValueError):
+        lines = _text(f"/proc/{pid}/fdinfo/{arguments[0]}").splitlines()
+        found = [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
+        return max(found, key=lambda one: _name_of(pid, one).startswith("socket:"), default=None)
+    return -1
+
+
+def _name_of(pid: int, descriptor: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/fd/{descriptor}")
+    return ""
+
+
+@cache
+def _is_local(inode: str) -> bool:
+    """Whether a socket lies between processes of one host (`AF_UNIX`)."""
+    with suppress(OSError):
+        return any(line.split()[6] == inode for line in Path("/proc/net/unix").read_text().splitlines()[1:])
+    return False
+
+
+def _memory(pid: int, address: int, size: int) -> bytes | None:
+    """Bytes of a process's memory; None where it is not shown."""
+    with suppress(OSError, OverflowError), open(f"/proc/{pid}/mem", "rb", 0) as memory:
+        found = os.pread(memory.fileno(), size, address)
+        return found if len(found) == size else None
+    return None
+
+
+def _state(task: str) -> str:
+    """A thread's state as the kernel letters it; D: it waits and cannot be interrupted."""
+    return _text(f"{task}/stat").rpartition(")")[2].split()[0]
+
+
+def _text(path: str) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 1 << 16).decode(errors="replace")
+    finally:
+        os.close(descriptor)

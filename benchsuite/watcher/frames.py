@@ -1,0 +1,115 @@
+"""Which part of a loader or of a loop's body a thread is in, and at which line of the user's, by its Python frames."""
+
+import linecache
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Literal
+
+Role = Literal[
+    "waits_for_readers", "hand_over", "collate", "sample", "shuffle", "start", "idle", "ended", "exchange", "save"
+]
+OF_PLACES: tuple[tuple[str, frozenset[str], Role], ...] = (
+    ("torch/multiprocessing/reductions.py", frozenset(), "hand_over"),
+    ("multiprocessing/reduction.py", frozenset(), "hand_over"),
+    ("multiprocessing/resource_sharer.py", frozenset(), "hand_over"),
+    ("multiprocessing/connection.py", frozenset({"_recv", "_recv_bytes", "_send", "_send_bytes"}), "hand_over"),
+    ("multiprocessing/connection.py", frozenset({"wait", "_poll", "poll"}), "waits_for_readers"),
+    ("multiprocessing/process.py", frozenset({"start"}), "start"),
+    ("multiprocessing/pool.py", frozenset({"next", "get", "wait"}), "waits_for_readers"),
+    ("concurrent/futures/_base.py", frozenset({"result", "wait", "as_completed"}), "waits_for_readers"),
+    ("/queue.py", frozenset({"get"}), "waits_for_readers"),
+    ("/queue.py", frozenset({"put"}), "idle"),
+    ("multiprocessing/queues.py", frozenset({"_feed"}), "idle"),
+    ("utils/data/_utils/collate.py", frozenset(), "collate"),
+    ("utils/data/dataloader.py", frozenset({"_try_get_data", "_get_data"}), "waits_for_readers"),
+    ("torch/serialization.py", frozenset({"save", "_save", "_legacy_save"}), "save"),
+)
+"""Where a thread is, by the end of a file's name and its functions (none: all), and what that means."""
+PACKAGES: tuple[tuple[str, Role], ...] = (("torch/distributed/", "exchange"), ("torch/nn/parallel/", "exchange"))
+OF_LIBRARIES = tuple(
+    str(Path(path)) for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name))
+)
+
+
+def frames_of(frame: FrameType | None) -> Iterator[FrameType]:
+    """A thread's frames, the innermost first."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def role_of(frame: FrameType) -> Role | None:
+    """The part of a loader or of a loop's body that a thread is in; None where that cannot be told."""
+    for each in frames_of(frame):
+        found = _own_role(each)
+        if found is not None:
+            worker = _worker_loop(each)
+            return _of_worker(worker) if worker is not None and found == "waits_for_readers" else found
+    return None
+
+
+def _own_role(frame: FrameType) -> Role | None:
+    code = frame.f_code
+    place = role_of_place(code.co_filename, code.co_name)
+    if place is not None:
+        return place
+    if code.co_name == "fetch" and code.co_filename.endswith("utils/data/_utils/fetch.py"):
+        return "collate" if "collate_fn(" in linecache.getline(code.co_filename, frame.f_lineno) else "sample"
+    return None
+
+
+@cache
+def role_of_place(file: str, function: str) -> Role | None:
+    """What being in a function of a file means; None: nothing."""
+    for end, functions, role in OF_PLACES:
+        if file.endswith(end) and (not functions or function in functions):
+            return role
+    for part, role in PACKAGES:
+        if part in file:
+            return role
+    if "collat" in function:
+        return "collate"
+    return "shuffle" if "shuffle" in function.lower() and not file.endswith("random.py") else None
+
+
+def _worker_loop(frame: FrameType) -> FrameType | None:
+    """The loop of a DataLoader's worker, where the frame is called by it."""
+    for each in frames_of(frame):
+        if each.f_code.co_name == "_worker_loop" and each.f_code.co_filename.endswith("data/_utils/worker.py"):
+            return each
+    return None
+
+
+def _of_worker(loop: FrameType) -> Role | None:
+    """What a worker that waits for what to do next has to do: nothing more in this pass, or not yet."""
+    if "index_queue" not in linecache.getline(loop.f_code.co_filename, loop.f_lineno):
+        return None
+    return "ended" if loop.f_locals.get("iteration_end") else "idle"
+
+
+def user_line(frame: FrameType) -> str | None:
+    """The innermost line of the user's own code, with what it calls: `torch.save (train.py:41)`; None where none is."""
+    called: FrameType | None = None
+    for each in frames_of(frame):
+        if called is not None and str(called.f_globals.get("__name__")).startswith("benchsuite."):
+            return None
+        if is_users(each.f_code.co_filename) and not str(each.f_globals.get("__name__")).startswith("benchsuite."):
+            name = each.f_code.co_qualname if called is None else _name_of(called)
+            return f"{name} ({Path(each.f_code.co_filename).name}:{each.f_lineno})"
+        called = each
+    return None
+
+
+def _name_of(frame: FrameType) -> str:
+    """A function of a library as its users write it: `torch.save`."""
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return f"{package}.{frame.f_code.co_name}" if package else frame.f_code.co_name
+
+
+@cache
+def is_users(file: str) -> bool:
+    """Whether a file is the user's own: none of Python's or of an installed package."""
+    return file.startswith("/") and not file.startswith(OF_LIBRARIES)

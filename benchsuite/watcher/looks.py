@@ -1,0 +1,202 @@
+"""Looks at threads, some times a second: what the loop's thread is at, and what its readers are at while it waits.
+
+A look costs some 20 us a thread. Looks come at times by chance, so that they fall into no step with the loop, and as
+rarely as keeps them below `MOST_COST` of a core.
+"""
+
+import os
+import random
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from benchsuite.contract.rank_samples import Line, Looks
+from benchsuite.host.syscalls import At, at
+from benchsuite.watcher.frames import role_of, user_line
+
+MOST_COST = 0.005
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5
+MOST_LINES = 200
+"""So many lines of code are told apart; what is seen beyond them is `other`."""
+COMPUTES = {"collate": "collate", "sample": "decode", "hand_over": "hand_over", "start": "start", "shuffle": "shuffle"}
+"""What a reader that runs is at, by the part of the loader that it is in."""
+OF_ROLE = frozenset({"idle", "ended", "start", "hand_over", "waits_for_readers"})
+"""Parts of a loader that say more of a thread that waits than its system call does."""
+
+
+def seen_as(found: At | None, role: str | None) -> str:
+    """What a thread is at, in one word, by its system call and by the part of a loader that it is in."""
+    if found is None:
+        return role if role in OF_ROLE else "unknown"
+    if found.doing == "runs":
+        return COMPUTES.get(role or "", "hand_over" if role == "waits_for_readers" else "runs")
+    if role == "exchange":
+        return role
+    return role if role in OF_ROLE and found.doing != "sleep" else found.doing
+
+
+@dataclass
+class Tally:
+    """What was seen, counted."""
+
+    load: Counter[str] = field(default_factory=Counter)
+    readers: Counter[str] = field(default_factory=Counter)
+    body: Counter[str] = field(default_factory=Counter)
+    files: Counter[str] = field(default_factory=Counter)
+    """Folders of files that were waited for while the loop waited."""
+    lines: dict[tuple[str, str, str], tuple[int, set[int]]] = field(default_factory=dict)
+    """Looks and steps, by phase, word and line of the user's code."""
+
+    def add(self, phase: str, word: str, found: At | None, line: str | None, step: int = 0, share: float = 1.0) -> None:
+        """Count a thread that was seen."""
+        getattr(self, phase)[word] += share
+        if found is not None and found.doing in ("reads", "writes") and found.what:
+            self.files[os.path.dirname(found.what)] += 1
+        if line is not None:
+            key = (phase, word, line)
+            if key not in self.lines and len(self.lines) >= MOST_LINES:
+                key = (phase, word, "other")
+            count, steps = self.lines.get(key, (0, set()))
+            steps.add(step)
+            self.lines[key] = (count + 1, steps)
+
+    def looks(self, **more: Any) -> Looks:
+        """All of it, as the samples of a rank keep it."""
+        lines = [Line(*key, count, len(steps)) for key, (count, steps) in self.lines.items()]
+        files = dict(self.files.most_common(MOST_LINES))
+        return Looks(dict(self.load), dict(self.readers), dict(self.body), files, lines, **more)
+
+
+class Pace:
+    """When to look next: by chance, and rarely enough for what looks cost."""
+
+    def __init__(self) -> None:
+        self.mean_s = SHORTEST_PAUSE_S
+        self.spent_s = 0.0
+
+    def spend(self, seconds: float) -> None:
+        """Note what a look has cost."""
+        self.spent_s += seconds
+        self.mean_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, 0.9 * self.mean_s + 0.1 * seconds / MOST_COST))
+
+    def next_s(self) -> float:
+        """Seconds until the next look."""
+        return self.mean_s * random.uniform(0.5, 1.5)
+
+
+_running: "weakref.WeakSet[Looker]" = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    for looker in [*_running]:
+        looker.stop()
+
+
+os.register_at_fork(
+    before=_stop_all
+)  # a process of one thread forks without a warning, and the child has no thread of ours
+
+
+class Looker:
+    """Looks at the loop's thread and at processes that read for it, in a thread of its own that ends when we fork."""
+
+    def __init__(
+        self,
+        phase: Callable[[], tuple[str | None, int]],
+        readers: Callable[[], tuple[Collection[int], Collection[int]]],
+        write: Callable[[Tally], None] = lambda tally: None,
+    ) -> None:
+        self.tally, self.pace = Tally(), Pace()
+        self._phase, self._readers, self._write = phase, readers, write
+        self._loop_thread, self._native, self._written_s = 0, 0, time.monotonic()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Look from now on, unless it does already; called in the thread of the loop."""
+        if self._thread is not None:
+            return
+        self._loop_thread, self._native = threading.get_ident(), threading.get_native_id()
+        self._wake.clear()
+        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+        self._thread.start()
+        _running.add(self)
+
+    def stop(self) -> None:
+        """Look no more, until it is started again."""
+        thread, self._thread = self._thread, None
+        self._wake.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._wake.wait(self.pace.next_s()):
+            began_s = time.thread_time()
+            self._look()
+            if time.monotonic() - self._written_s > WRITES_APART_S:
+                self._write(self.tally)
+                self._written_s = time.monotonic()
+            self.pace.spend(time.thread_time() - began_s)
+
+    def _look(self) -> None:
+        phase, step = self._phase()
+        frame = sys._current_frames().get(self._loop_thread)
+        if phase is None or frame is None:
+            return
+        found = at(os.getpid(), self._native)
+        role, line = role_of(frame), user_line(frame)
+        del frame
+        if self._phase() != (phase, step):
+            return  # it went on while it was looked at
+        self.tally.add(phase, seen_as(found, role), found, line, step)
+        if phase == "load":
+            self._look_at_readers()
+
+    def _look_at_readers(self) -> None:
+        processes, threads = self._readers()
+        seen = [_seen_outside(pid) for pid in processes] or [_seen_beside(thread) for thread in threads]
+        for word, found in seen:
+            self.tally.add("readers", word, found, None, share=1 / len(seen))
+
+
+NAME = "benchsuite-looks"
+"""The threads that look."""
+
+
+def looking() -> set[int]:
+    """The threads that look, which load for nobody."""
+    return {thread.native_id for thread in threading.enumerate() if thread.name == NAME and thread.native_id}
+
+
+def _seen_outside(pid: int) -> tuple[str, At | None]:
+    """What a process that reads is at; where it waits at a pipe of ours, it waits for work."""
+    found = at(pid, pid)
+    if found is not None and found.doing == "pipe" and found.what in own_pipes(int(time.monotonic())):
+        return "idle", found
+    return seen_as(found, None), found
+
+
+def _seen_beside(thread: int) -> tuple[str, At | None]:
+    """What a thread of this process that reads is at."""
+    found = at(os.getpid(), thread)
+    known = [each.ident for each in threading.enumerate() if each.native_id == thread]
+    frame = sys._current_frames().get(known[0] or 0) if known else None
+    role = None if frame is None else role_of(frame)
+    return seen_as(found, "idle" if role == "waits_for_readers" else role), found
+
+
+@lru_cache(maxsize=1)
+def own_pipes(_second: int) -> frozenset[str]:
+    """The pipes that this process has open, looked up once a second."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{name}"))
+    return frozenset(name for name in found if name.startswith("pipe:"))
