@@ -280,6 +280,8 @@ def _setting(attempt: Attempt) -> Setting:
         staged=spec.data.staging != "none",
         readers_of_a_sample=1 if spec.data.cache == "direct" else spec.ranks // spec.data_ranks,
         hides_communication=spec.hides_communication,
+        reads_told=spec.data.reader == "tuned",
+        maps_files=storage.format_of(spec.data.format).reads == "mapped",
     )
 
 

@@ -7,45 +7,36 @@ and may not bear a verdict.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from benchsuite.analysis import loops
 from benchsuite.analysis.byte_reconciliation import NOISE_BYTES
+from benchsuite.analysis.lost_time import own_imbalance_s
 from benchsuite.analysis.metrics import MIN_WARM_RESIDENT, loop_figures, overhead
+from benchsuite.analysis.thresholds import (
+    COMMUNICATION_SHARE,
+    CONTENTION_SHARE,
+    CROWDED_SHARE,
+    FULL_SHARE,
+    FULL_THREAD,
+    HELD_BACK_AU,
+    MAIN_SHARE,
+    MAX_OVERHEAD,
+    MAX_SHARE,
+    MIN_STEPS,
+    MOSTLY_KEPT_UP_AU,
+    OTHERS_SHARE,
+    REFILL_SHARE,
+    SATURATED_SHARE,
+    SPARED_CORE,
+)
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.host.interference import foreign_load
+from benchsuite.results.render import judged
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, PreprocessingPart, Verdict
+from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, Cause, PreprocessingPart, Verdict
 
-HELD_BACK_AU = 0.95
-"""The utilization from which on the input keeps up: AU tops out near it on CPU machines."""
-MOSTLY_KEPT_UP_AU = 0.90
-"""Between it and HELD_BACK_AU the computation takes the most of the step and the input some: mixed."""
-MAIN_SHARE = 0.65
-"""A cause with this share of the readers' time is the cause; between the two it is mixed."""
-COMMUNICATION_SHARE = 0.20
-"""Exposed communication, or a pipeline's bubble, above this share of the step is what holds the job back."""
-SATURATED_SHARE = 0.80
-"""Storage that gives this share of what it gave a plain reader has no more to give."""
-FULL_THREAD = 0.90
-"""A thread of a bucket's client that computes this share of the time fills its core: ticks are 10 ms."""
-CROWDED_SHARE = 0.25
-"""A loop that waits for a core for more of the step than this has more threads than cores."""
-SPARED_CORE = 0.25
-"""Readers that keep no more than this of a core busy leave it to the threads that compute."""
-CONTENTION_SHARE = 0.10
-"""Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
-FULL_SHARE = 0.90
-"""Where so much of the cores is used, readers that want one have to wait for it."""
-REFILL_SHARE = 0.2
-"""Where the first batch of a pass takes this share of the waiting for input, it is mentioned: workers that stay from
-pass to pass would shorten it."""
-MAX_OVERHEAD = 0.05
-"""Measuring that takes more of the step than this hides what the step itself does."""
-MAX_SHARE = 1.005
-"""The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much,
-which is printed as 100 %."""
-OTHERS_SHARE = 0.20
-"""Others who read so much of what a disk gives may be why its readers wait."""
 HAND_OVER = "larger batches, fewer and larger tensors a batch, or a longer queue (prefetch_factor)"
 AGAIN = "measure again on idle cores: this says nothing of the job itself"
 ALONE = "measure again while nothing else reads from this disk: this says nothing of the job itself"
@@ -76,6 +67,9 @@ class Setting:
     """Whether workers live on from pass to pass of a watched loop."""
     hides_communication: bool = False
     """Whether communication runs within compiled code, where it is not timed."""
+    reads_told: bool = False
+    """Whether readers time their reads themselves."""
+    maps_files: bool = False
 
 
 class Judgement(NamedTuple):
@@ -86,14 +80,22 @@ class Judgement(NamedTuple):
     remedy: str | None = None
     part: PreprocessingPart | None = None
     """The part of preprocessing that is meant, where it can be told."""
+    cause: Cause | None = None
+    numbers: Mapping[str, float | int | str] = MappingProxyType({})
+    """What it rests on, by name."""
+    alternatives: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
 
-    def figures(self) -> dict[str, str | None]:
-        """Return the figures of a record that say it."""
+    def figures(self) -> dict[str, Any]:
+        """Return the figures of a record that say it, and what stands beside them."""
         return {
             "bottleneck": self.bottleneck,
+            "cause": self.cause,
+            "evidence": dict(self.numbers),
+            "alternatives": list(self.alternatives),
+            "remedies": list(self.remedies),
             "bottleneck_evidence": self.evidence,
             "bottleneck_remedy": self.remedy,
-            "preprocessing_part": self.part,
         }
 
     def after(self, said: str) -> "Judgement":
@@ -127,7 +129,38 @@ def verdict(
         return Judgement(CANNOT_TELL, reason)
     if crowd := disturbance(figures, setting, samples):
         return Judgement(CANNOT_TELL, crowd, AGAIN)
-    return _with_error(_held_by(figures, setting, step), figures, setting, step)
+    if "num_readers" in figures:
+        return _of_loop(figures, samples)
+    found = _with_error(_held_by(figures, setting, step), figures, setting, step)
+    return found._replace(cause=_cause_of(found, setting))
+
+
+CAUSES: Mapping[Verdict, Cause] = {
+    "compute": "compute",
+    "communication": "communication",
+    "client_cpu": "cores",
+    "imbalance": "slow_rank",
+}
+"""Verdicts of trials that have one cause."""
+
+
+def _cause_of(found: Judgement, setting: Setting) -> Cause | None:
+    """The cause of a trial's verdict; None where what was measured does not tell it."""
+    if found.bottleneck == "storage" and setting.reads_told:
+        return "mapped_pages" if setting.maps_files else "reads"
+    return found.part if found.bottleneck == "preprocessing" else CAUSES.get(found.bottleneck)
+
+
+def _of_loop(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Judgement:
+    """The judgement of a watched loop."""
+    steps = min(loops.num_steps(rank) for rank in ranks)
+    if steps < MIN_STEPS:
+        return Judgement(CANNOT_TELL, judged.too_few(steps), numbers={"steps": steps})
+    found = loops.judge(figures, ranks)
+    verdict, cause, named = found.where.verdict, found.where.cause, tuple(map(str, found.alternatives))
+    helps = judged.remedies(verdict, cause, named, found.evidence)
+    said = judged.evidence(verdict, cause, found.evidence, named)
+    return Judgement(verdict, said, judged.remedy(helps), None, cause, found.evidence, named, tuple(helps))
 
 
 def _with_error(found: Judgement, figures: Mapping[str, Any], setting: Setting, step: float) -> Judgement:
@@ -270,7 +303,7 @@ def _waits_for_cores(figures: Mapping[str, Any]) -> float:
 def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judgement]:
     """The largest of what a step loses between ranks: its share of the step, and the judgement if that is the cause."""
     exchange, bubble = ((figures.get(name) or 0.0) / step for name in ("communication_min_s", "bubble_s"))
-    waited, rank = _own_imbalance_s(figures, step) / step, figures.get("slowest_rank")
+    waited, rank = own_imbalance_s(figures, step) / step, figures.get("slowest_rank")
     if rank is not None and waited > max(exchange, bubble):
         said = f"others wait {waited:.0%} of the step for rank {rank:.0f}, the wire takes {exchange:.0%}"
         return waited, Judgement(
@@ -283,17 +316,6 @@ def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judg
     said = f"exposed communication is {exchange:.0%} of the step, stragglers {known}"
     help_ = "a larger batch or grad_accum, comm_hook bf16 or another bucket_cap_mb; or a faster network"
     return exchange, Judgement("communication", said, help_)
-
-
-def _own_imbalance_s(figures: Mapping[str, Any], step: float) -> float:
-    """Waiting for a slower rank, less what that rank waits for its input: that is the input's.
-
-    Of a step whose hungriest rank waits M for input and whose ranks wait m on average, another rank waits for the input
-    of others at most M, and at most 2 (M - m) where one rank is starved or half of them are.
-    """
-    most = (figures.get("input_stall_fraction") or 0.0) * step
-    starved = min(most, 2 * (most - (figures.get("load_mean_s") or 0.0)))
-    return max(0.0, (figures.get("imbalance_s") or 0.0) - max(0.0, starved))
 
 
 def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, source: str) -> Judgement:

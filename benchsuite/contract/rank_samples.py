@@ -223,6 +223,13 @@ class SeenReaders:
     """Share of the loop's body in which its thread ran or waited for a core."""
     body_cores: float | None = None
     """Kept busy during the body by all threads of this process."""
+    queued_fraction: float | None = None
+    """Share of the time in which worker processes waited for a core."""
+    cpus: tuple[int, ...] = ()
+    """Numbers of the cores that worker processes may use."""
+    batch_bytes: int = 0
+    """Bytes of the arrays in a batch."""
+    passes: int = 1
 
 
 @dataclass(frozen=True)
@@ -277,6 +284,13 @@ class UsedCores:
     everyone_cpu_s: float
     own_cpu_s: float
     """This rank's part of them, its workers included."""
+    throttled_fraction: float | None = None
+    """Share of the periods of a quota on cores in which it was used up; None without a quota."""
+    idle_cores: float | None = None
+    """Cores of the whole node that were idle, and how many it has."""
+    all_cores: int | None = None
+    memory_stall_fraction: float | None = None
+    """Share of the time in which some process of the node waited for memory."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,12 @@ def everyone_s() -> float:
     )
 
 
+def idle_s() -> float:
+    """Seconds that all cores of this host were idle, since boot."""
+    times = psutil.cpu_times()
+    return float(times.idle + getattr(times, "iowait", 0.0))
+
+
 def children(pid: int) -> list[int]:
     """Living processes that a process has started, and those that they have."""
     task = Path(f"/proc/{pid}/task")

@@ -15,7 +15,18 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 Doing = Literal[
-    "runs", "faults", "reads", "writes", "socket", "local_socket", "pipe", "lock", "child_process", "sleep", "other"
+    "runs",
+    "faults",
+    "reads",
+    "writes",
+    "socket",
+    "local_socket",
+    "pipe",
+    "writes_pipe",
+    "lock",
+    "child_process",
+    "sleep",
+    "other",
 ]
 X86_64 = {
     "read": (0, 17, 19, 40, 78, 217, 275, 295, 326, 327),
@@ -50,6 +61,8 @@ AARCH64 = {
 }
 """The same of include/uapi/asm-generic/unistd.h."""
 F_SETLKW, F_OFD_SETLKW = 7, 38
+FUTEX = "futex"
+"""What a lock in memory is told as: whoever holds it is another thread, which may be at work for the one that waits."""
 FUTEX_COMMAND, FUTEX_WAIT_BITSET, FUTEX_CLOCK_REALTIME = 0x7F, 9, 0x100
 GIL_S = 0.006
 MOST_FDS = 1024
@@ -99,7 +112,7 @@ def _waits(pid: int, group: str | None, arguments: list[int]) -> At:
         descriptor = {"poll": _polled, "select": _selected, "epoll": _of_epoll}[group](pid, arguments)
         return At("sleep") if descriptor is None else _on(pid, descriptor)
     if group == "futex":
-        return At("runs" if _asks_for_the_gil(pid, arguments) else "lock")
+        return At("runs") if _asks_for_the_gil(pid, arguments) else At("lock", FUTEX)
     if group == "control":
         return At("lock" if arguments[1] in (F_SETLKW, F_OFD_SETLKW) else "other")
     found: dict[str | None, Doing] = {"lock": "lock", "child_process": "child_process", "sleep": "sleep"}
@@ -126,7 +139,7 @@ def _on(pid: int, descriptor: int, writes: bool = False) -> At:
     if name.startswith("socket:"):
         return At("local_socket" if _is_local(name[8:-1]) else "socket", name)
     if name.startswith("pipe:"):
-        return At("pipe", name)
+        return At("writes_pipe" if writes else "pipe", name)
     if not name.startswith("/") or name.startswith("/dev/"):
         return At("other", name)
     return At("writes" if writes else "reads", name)

@@ -13,14 +13,16 @@ from typing import Any
 
 from benchsuite.analysis.metrics import foreign_cores, slowest_rank, watched_figures
 from benchsuite.analysis.record_builder import Measuring, details_of
+from benchsuite.analysis.thresholds import MIN_STEPS
 from benchsuite.analysis.verdict import Setting, verdict
 from benchsuite.contract.rank_samples import PARTS, RankSamples
 from benchsuite.contract.trial_spec import digest
 from benchsuite.grid.blocks import STEADY_TURNS
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding, foreign_load
+from benchsuite.results.render import judged
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.record import CANNOT_TELL, TrialFigures, TrialRecord
+from benchsuite.results.store.record import TrialFigures, TrialRecord
 
 SWEEP = "watch"
 QUESTION = "What holds the watched loops back?"
@@ -33,13 +35,6 @@ OTHERS_LOAD = (
 )
 HIDDEN_SHARE = 0.005
 """What is less of the step, and was not marked, is not printed."""
-HELD = {
-    "compute": "Nothing but computation holds it back",
-    "client_cpu": "Held back by the cores of this node",
-    "imbalance": "Held back by a slower rank",
-    "mixed": "Held back by more than one cause, or by one that cannot be told",
-    CANNOT_TELL: "What holds it back cannot be told",
-}
 
 
 @dataclass(frozen=True)
@@ -137,7 +132,8 @@ def record_of(
     point = digest({"watch": spec})
     measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=point, repeat=repeat)
     values = TrialFigures.model_validate(dict(found))
-    made = measured.record("failed" if reason else "ok", details_of(noted), reason=reason, figures=values)
+    beside = {name: found[name] for name in ("evidence", "alternatives", "remedies") if found.get(name)}
+    made = measured.record("failed" if reason else "ok", details_of(noted), reason=reason, figures=values, **beside)
     assert isinstance(made, TrialRecord)
     return made
 
@@ -148,10 +144,12 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
     over = f" on each of {len(ranks)} ranks" if len(ranks) > 1 else ""
     steps = f"{_num_steps(ranks[0])} steps counted{over}, {told.num_uncounted} before"
     head = f"{told.name} · {passes}{steps} · {told.device}"
+    if found["steps"] < MIN_STEPS:
+        return [_answer(found)]
     return [
         head,
-        f"-> {_held(found)}: {found['bottleneck_evidence']}.",
-        *([f"   What may help: {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
+        _answer(found),
+        *([f"Try {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
         *_table(found),
         _rates(found, names_data=told.reads_counted is not None),
         f"utilization {found['utilization']:.2f} = {found['utilization_is']}",
@@ -172,14 +170,15 @@ def html(name: str, found: Mapping[str, Any]) -> str:
         f"<tr><th>{escape(part)}</th><td>{seconds * 1e3:.1f}</td><td>{seconds / step_s:.0%}</td></tr>"
         for part, seconds in rows
     )
-    told = [f"{_held(found)}: {found['bottleneck_evidence']}.", _rates(found)]
+    told = [_answer(found), _rates(found)]
     caption = "<br>".join(map(escape, [f"{name} · {found['steps']} steps counted", *told]))
     head = "<tr><th></th><th>ms/step</th><th>share</th></tr>"
     return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{''.join(cells)}</tbody></table>"
 
 
-def _held(found: Mapping[str, Any]) -> str:
-    return HELD.get(found["bottleneck"], f"Held back by {found['bottleneck']}")
+def _answer(found: Mapping[str, Any]) -> str:
+    words = (found[name] for name in ("bottleneck", "cause", "bottleneck_evidence", "evidence", "alternatives"))
+    return judged.answer(*words)
 
 
 def _parts(found: Mapping[str, Any]) -> list[tuple[str, float]]:

@@ -9,7 +9,17 @@ from types import FrameType
 from typing import Literal
 
 Role = Literal[
-    "waits_for_readers", "hand_over", "collate", "sample", "shuffle", "start", "idle", "ended", "exchange", "save"
+    "waits_for_readers",
+    "hand_over",
+    "collate",
+    "sample",
+    "shuffle",
+    "start",
+    "idle",
+    "ended",
+    "exchange",
+    "save",
+    "backward",
 ]
 OF_PLACES: tuple[tuple[str, frozenset[str], Role], ...] = (
     ("torch/multiprocessing/reductions.py", frozenset(), "hand_over"),
@@ -25,6 +35,7 @@ OF_PLACES: tuple[tuple[str, frozenset[str], Role], ...] = (
     ("multiprocessing/queues.py", frozenset({"_feed"}), "idle"),
     ("utils/data/_utils/collate.py", frozenset(), "collate"),
     ("utils/data/dataloader.py", frozenset({"_try_get_data", "_get_data"}), "waits_for_readers"),
+    ("torch/autograd/graph.py", frozenset({"_engine_run_backward"}), "backward"),
     ("torch/serialization.py", frozenset({"save", "_save", "_legacy_save"}), "save"),
 )
 """Where a thread is, by the end of a file's name and its functions (none: all), and what that means."""

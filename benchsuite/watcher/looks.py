@@ -18,14 +18,21 @@ from functools import lru_cache
 from typing import Any
 
 from benchsuite.contract.rank_samples import Line, Looks
-from benchsuite.host.syscalls import At, at
+from benchsuite.host.syscalls import FUTEX, At, at
 from benchsuite.watcher.frames import role_of, user_line
 
 MOST_COST = 0.005
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5
 MOST_LINES = 200
 """So many lines of code are told apart; what is seen beyond them is `other`."""
-COMPUTES = {"collate": "collate", "sample": "decode", "hand_over": "hand_over", "start": "start", "shuffle": "shuffle"}
+COMPUTES = {
+    "collate": "collate",
+    "sample": "decode",
+    "hand_over": "hand_over",
+    "start": "start",
+    "shuffle": "shuffle",
+    "save": "save",
+}
 """What a reader that runs is at, by the part of the loader that it is in."""
 OF_ROLE = frozenset({"idle", "ended", "start", "hand_over", "waits_for_readers"})
 """Parts of a loader that say more of a thread that waits than its system call does."""
@@ -37,8 +44,10 @@ def seen_as(found: At | None, role: str | None) -> str:
         return role if role in OF_ROLE else "unknown"
     if found.doing == "runs":
         return COMPUTES.get(role or "", "hand_over" if role == "waits_for_readers" else "runs")
-    if role == "exchange":
-        return role
+    if role == "exchange" or (role == "backward" and found.doing in ("lock", "socket", "other")):
+        return "exchange"
+    if role == "save":
+        return "save"
     return role if role in OF_ROLE and found.doing != "sleep" else found.doing
 
 
@@ -155,7 +164,15 @@ class Looker:
         del frame
         if self._phase() != (phase, step):
             return  # it went on while it was looked at
-        self.tally.add(phase, seen_as(found, role), found, line, step)
+        word = seen_as(found, role)
+        if (
+            word == "lock"
+            and found is not None
+            and found.what == FUTEX
+            and others_at(os.getpid(), self._native, "runs")
+        ):
+            word = "unknown"  # it may wait for a thread of a library that works for it
+        self.tally.add(phase, word, found, line, step)
         if phase == "load":
             self._look_at_readers()
 
@@ -178,9 +195,23 @@ def looking() -> set[int]:
 def _seen_outside(pid: int) -> tuple[str, At | None]:
     """What a process that reads is at; where it waits at a pipe of ours, it waits for work."""
     found = at(pid, pid)
-    if found is not None and found.doing == "pipe" and found.what in own_pipes(int(time.monotonic())):
-        return "idle", found
-    return seen_as(found, None), found
+    if found is not None and found.what == FUTEX and others_at(pid, pid, "runs"):
+        return "runs", found
+    if found is None or found.what not in own_pipes(int(time.monotonic())):
+        return seen_as(found, None), found
+    return "hand_over" if found.doing == "writes_pipe" or others_at(pid, pid, "runs", "writes_pipe") else "idle", found
+
+
+def _threads(pid: int) -> list[int]:
+    with suppress(OSError):
+        return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+    return []
+
+
+def others_at(pid: int, thread: int, *doing: str) -> bool:
+    """Whether another thread of a process, but for those that look, is at any of these."""
+    others = {*_threads(pid)} - {thread} - looking()
+    return any((found := at(pid, each)) is not None and found.doing in doing for each in others)
 
 
 def _seen_beside(thread: int) -> tuple[str, At | None]:

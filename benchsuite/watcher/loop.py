@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from benchsuite.grid.blocks import SETTLING_STEPS, STEADY_TURNS
-from benchsuite.host.processes import everyone_s, tree_cpu_s
+from benchsuite.host.pressure import pressure
+from benchsuite.host.processes import everyone_s, idle_s, tree_cpu_s
 from benchsuite.watcher.feeders import Feeders, Living, feeders
 from benchsuite.watcher.looks import Looker
 from benchsuite.watcher.readers import LoadTimes, ReaderTimes, tree_io
@@ -92,6 +93,23 @@ class Counted:
     """CPU seconds of this process and all below it."""
     below_cpu_s: float = 0.0
     """CPU seconds of the processes below it."""
+    memory_s: float | None = 0.0
+    """Seconds in which some process waited for memory."""
+    quota_periods: int | None = 0
+    throttled_periods: int | None = 0
+    """Periods of a quota on cores, and those in which it was used up."""
+    idle_s: float = 0.0
+    """Seconds of all cores of the node that were idle."""
+
+    @property
+    def throttled_fraction(self) -> float | None:
+        """Share of a quota's periods in which it was used up; None without a quota."""
+        return (self.throttled_periods or 0) / self.quota_periods if self.quota_periods else None
+
+    @property
+    def memory_stall_fraction(self) -> float | None:
+        """Share of the time in which some process waited for memory; None where that is not kept."""
+        return self.memory_s / self.wall_s if self.memory_s is not None and self.wall_s else None
 
     def add(self, before: "Counted", after: "Counted") -> None:
         """Add what lies between two readings."""
@@ -104,9 +122,21 @@ def _reading(loads: LoadTimes, began_s: float | None = None) -> Counted:
     """The counters at the beginning of a window, at `began_s`, or at its end: all are read within the window."""
     io, own_s, waited_s = tree_io(), tree_cpu_s(), loads.waited_s()
     read, stored = (None, None) if io is None else (io.read_bytes, io.storage_bytes)
-    below_s, everyone = own_s - time.process_time(), everyone_s()
+    below_s, everyone, held_back = own_s - time.process_time(), everyone_s(), pressure()
     now_s = time.perf_counter() if began_s is None else began_s
-    return Counted(now_s, waited_s, read, stored, everyone, own_s, below_s)
+    return Counted(
+        now_s,
+        waited_s,
+        read,
+        stored,
+        everyone,
+        own_s,
+        below_s,
+        held_back.memory_s,
+        held_back.quota_periods,
+        held_back.throttled_periods,
+        idle_s(),
+    )
 
 
 @dataclass
@@ -140,6 +170,17 @@ def is_list_of_samples(batch: Any, stated: int) -> bool:
     """Whether the batch, or a part of it, is a list with as many samples as the loader says a batch has."""
     parts = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, list | tuple) else ()
     return any(isinstance(part, list | tuple) and len(part) == stated for part in (batch, *parts))
+
+
+def bytes_of(batch: Any, depth: int = 0) -> int:
+    """Bytes of the arrays in a batch, and of its texts."""
+    if isinstance(size := getattr(batch, "nbytes", None), int):
+        return size
+    if isinstance(batch, bytes | str):
+        return len(batch)
+    if depth == MAX_DEPTH or not isinstance(batch, Mapping | list | tuple):
+        return 0
+    return sum(bytes_of(part, depth + 1) for part in (batch.values() if isinstance(batch, Mapping) else batch))
 
 
 class RowCounter:
@@ -197,6 +238,8 @@ class Loop:
         self.counted, self.readers = Counted(), ReaderTimes()
         self.num_passes = self.num_uncounted = self.num_replayed = 0
         self.first_batch_s: float | None = None
+        self.batch_bytes = 0
+        """The largest of the first batches of passes."""
         self.refill_s = 0.0
         """Loads of the first steps of later passes."""
         self.others_load_s = 0.0
@@ -255,6 +298,7 @@ class Loop:
                 self._loaded(held[0])
                 if began_s is not None:
                     self.first_batch_s = self.first_batch_s or time.perf_counter() - began_s
+                    self.batch_bytes = max(self.batch_bytes, bytes_of(held[0]))
                     began_s = None
                     self._find_feeders(iterator, before)
                 _in_their_bodies[self] = threading.get_ident()

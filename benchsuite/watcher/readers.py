@@ -24,12 +24,6 @@ def tree_io() -> ProcessIO | None:
     return processes_io([me, *(child for child in children(me) if Path(f"/proc/{child}").exists())])
 
 
-def busy_s(pid: int) -> float | None:
-    """Seconds that a process's main thread has run or waited for a core; None where that is not kept."""
-    times = scheduled_s(pid)
-    return None if times is None else sum(times)
-
-
 class LoadTimes:
     """What the loop's thread, and those beside it that may load for it, did while the loop waited for its loads.
 
@@ -126,8 +120,11 @@ class ReaderTimes:
 
     pids: list[int] = field(default_factory=list)
     num_readers: int = 0
-    _last: dict[int, tuple[float, float]] = field(default_factory=dict)
+    cpus: frozenset[int] = frozenset()
+    """The cores that they may use."""
+    _last: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     _busy_s: float = 0.0
+    _queued_s: float = 0.0
     _seen_s: float = 0.0
     _next_s: float = 0.0
     _pause_s: float = FIRST_PAUSE_S
@@ -146,15 +143,23 @@ class ReaderTimes:
     def look(self, counts: bool = True) -> None:
         """Add what the readers did since the last look; or leave that out, and begin anew here."""
         for pid in self.pids:
-            began_s, busy, now_s = time.perf_counter(), busy_s(pid), time.perf_counter()
-            if busy is not None:
-                seen_s, before = self._last.get(pid, (began_s, busy))
+            began_s, times, now_s = time.perf_counter(), scheduled_s(pid), time.perf_counter()
+            if times is not None:
+                busy, queued = sum(times), times[1]
+                seen_s, before, queued_before = self._last.get(pid, (began_s, busy, queued))
                 if counts:
                     self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
-                self._last[pid] = began_s, busy  # what it does while it is read is within the time that is taken
+                    self._queued_s += queued - queued_before
+                self._last[pid] = began_s, busy, queued  # what it does meanwhile is within the time that is taken
+                with suppress(OSError):
+                    self.cpus |= os.sched_getaffinity(pid)
         self._next_s = time.perf_counter() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if counts else FIRST_PAUSE_S
 
     def busy_fraction(self) -> float | None:
         """Share of the time looked at that the readers were busy; None where nothing was seen."""
         return self._busy_s / self._seen_s if self._seen_s else None
+
+    def queued_fraction(self) -> float | None:
+        """Share of the time looked at in which the readers waited for a core; None where nothing was seen."""
+        return self._queued_s / self._seen_s if self._seen_s else None

@@ -58,6 +58,7 @@ Verdict = Annotated[
         "storage",
         "preprocessing",
         "client_cpu",
+        "waiting",
         "compute",
         "communication",
         "imbalance",
@@ -67,8 +68,32 @@ Verdict = Annotated[
     ],
     BeforeValidator(lambda name: "preprocessing" if name == "client" else name),
 ]
+Cause = Literal[
+    "reads",
+    "mapped_pages",
+    "amplification",
+    "decode",
+    "collate",
+    "hand_over",
+    "shuffle_buffer",
+    "cores",
+    "affinity",
+    "lock",
+    "socket",
+    "child_process",
+    "worker_start",
+    "no_shard",
+    "sleep",
+    "checkpoint",
+    "memory",
+    "slow_rank",
+    "fewer_batches",
+    "compute",
+    "communication",
+]
+"""What happens where a verdict says (docs/causes.md)."""
 PreprocessingPart = Literal["decode", "collate", "hand_over"]
-VERDICT = ("bottleneck", "bottleneck_evidence", "bottleneck_remedy", "preprocessing_part")
+VERDICT = ("bottleneck", "cause", "bottleneck_evidence", "bottleneck_remedy", "preprocessing_part")
 """Figures that say what holds a loop back."""
 CANNOT_TELL: Verdict = "cannot_tell"
 """The verdict where what was measured bears none; the evidence is the reason."""
@@ -326,6 +351,7 @@ class TrialFigures(RequestFigures):
     final_loss: float | None = Field(None, description="of the last counted step, mean over ranks")
     skipped_steps: int | None = Field(None, description="steps that fp16's gradient scaler left out, warm-up included")
     bottleneck: Verdict | None = Field(None, description="what holds the step back: the verdict")
+    cause: Cause | None = Field(None, description="what happens there, one level below the verdict: docs/causes.md")
     bottleneck_evidence: str | None = Field(None, description="the numbers that the verdict rests on, in words")
     bottleneck_remedy: str | None = Field(None, description="what would help, by the same numbers")
     preprocessing_part: PreprocessingPart | None = Field(
@@ -478,6 +504,11 @@ class Record(BaseModel):
     dataset: dict[str, Any] | None = Field(None, description="what was read: id, samples, bytes, files")
     env: dict[str, Any] = Field(description="where it ran: host, devices, versions, settings, file systems")
     figures: SerializeAsAny[Figures]
+    evidence: dict[str, float | int | str] | None = Field(None, description="the numbers that the verdict rests on")
+    alternatives: list[str] | None = Field(
+        None, description="VERDICT/CAUSE of those that lie near to each other, where none of them is named"
+    )
+    remedies: list[str] | None = Field(None, description="what would help, by the same numbers")
     io_profile: dict[str, Any] | None = Field(
         None,
         description="what readers did with files, where profiled (`benchsuite.storage.observe.io_profile.profile_of`)",

@@ -144,7 +144,9 @@ def test_no_verdict_without_steps(missing: dict[str, Any]):
 
 def test_without_a_pipeline_it_is_computation_or_communication():
     alone = {"au": None, "step_s_mean": 0.1, "load_s": 0.0}
-    assert verdict(alone) == ("compute", "input in memory; load is 0% of the step", None, None)
+    found = verdict(alone)
+    assert found is not None and found.cause == "compute"
+    assert (found.bottleneck, found.evidence) == ("compute", "input in memory; load is 0% of the step")
     found = verdict({**alone, "communication_min_s": 0.03})
     assert found is not None and found.bottleneck == "communication"
     assert found.evidence == "input in memory; exposed communication is 30% of the step, stragglers aside"
@@ -369,7 +371,7 @@ def test_beside_a_crowd_no_cause_is_the_jobs_own(changes: dict[str, Any], eviden
         assert found.bottleneck != "cannot_tell" and "other processes" not in found.evidence
     else:
         again = "measure again on idle cores: this says nothing of the job itself"
-        assert found == ("cannot_tell", evidence, again, None)
+        assert (found.bottleneck, found.evidence, found.remedy) == ("cannot_tell", evidence, again)
 
 
 @pytest.mark.parametrize(

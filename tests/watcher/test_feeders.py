@@ -277,7 +277,7 @@ def test_a_loader_that_waits_beside_a_busy_thread_is_not_decoding():
             pass
     watch.close()
     assert watch.figures["worker_busy_fraction"] < 0.35
-    assert watch.figures["bottleneck"] == "storage", watch.figures["bottleneck_evidence"]
+    assert (watch.figures["bottleneck"], watch.figures["cause"]) == ("waiting", "sleep"), watch.figures["evidence"]
 
 
 @pytest.mark.weekly

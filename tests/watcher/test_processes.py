@@ -45,7 +45,7 @@ def test_busy_and_waiting_workers_are_told_apart():
             pass
         watch.close()
         found[name] = watch.figures
-    assert [figures["bottleneck"] for figures in found.values()] == ["preprocessing", "storage"]
+    assert [figures["bottleneck"] for figures in found.values()] == ["preprocessing", "waiting"]
     assert found["preprocessing"]["worker_busy_fraction"] > 0.7 > 0.2 > found["storage"]["worker_busy_fraction"]
 
 
@@ -119,16 +119,16 @@ def test_a_watch_that_is_still_open_ends_with_the_process(tmp_path: Path):
     said = in_new_process(
         f"""
 import os, sys, benchsuite
-watch = benchsuite.watch(range(10), warmup_steps=2, store={str(tmp_path)!r}, name="open")
+watch = benchsuite.watch(range(40), warmup_steps=2, store={str(tmp_path)!r}, name="open")
 for number in watch:
     if number == 5 and os.fork() == 0:
         sys.exit(0)
-    if number == 8:
+    if number == 32:
         raise ValueError("too bad")
 """,
         expect=1,
     )
-    assert said.count("open · 6 steps counted") == 1, said
+    assert said.count("open · 30 steps counted") == 1, said
     assert "the loop ended by ValueError" in said
     assert ResultsStore(tmp_path).records()[0].caveats == ["cut_short"]
 

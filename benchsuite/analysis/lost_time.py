@@ -1,0 +1,150 @@
+"""Where the time of a watched loop's steps goes, by verdict and cause: what looks at its threads and clocks show.
+
+Nothing is taken for the cause because nothing else was found: what no look shows is `UNSEEN`.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders
+from benchsuite.results.store.record import CANNOT_TELL, Cause, Verdict
+
+
+class Where(NamedTuple):
+    """A verdict, and a cause of it where that is known."""
+
+    verdict: Verdict
+    cause: Cause | None = None
+
+    def __str__(self) -> str:
+        return f"{self.verdict}/{self.cause}" if self.cause else str(self.verdict)
+
+
+Shares = dict[Where, float]
+"""Shares of something by where they go."""
+
+COMPUTE = Where("compute", "compute")
+UNSEEN = Where(CANNOT_TELL)
+A_WAIT = Where("waiting")
+RUNS = frozenset({"runs", "decode", "collate", "hand_over", "start", "shuffle", "save"})
+"""Words of a thread that computes, of which its clock tells the share better than looks do: a thread of Python that
+looks comes to its turn when the other one waits."""
+OF_READERS: Mapping[str, Where] = {
+    "reads": Where("storage", "reads"),
+    "faults": Where("storage", "mapped_pages"),
+    "decode": Where("preprocessing", "decode"),
+    "shuffle": Where("preprocessing", "decode"),
+    "collate": Where("preprocessing", "collate"),
+    "hand_over": Where("preprocessing", "hand_over"),
+    "writes_pipe": Where("preprocessing", "hand_over"),
+    "runs": Where("preprocessing"),
+    "start": Where("waiting", "worker_start"),
+    "lock": Where("waiting", "lock"),
+    "socket": Where("waiting", "socket"),
+    "local_socket": Where("waiting", "socket"),
+    "pipe": Where("waiting", "child_process"),
+    "child_process": Where("waiting", "child_process"),
+    "sleep": Where("waiting", "sleep"),
+    "writes": A_WAIT,
+    "other": A_WAIT,
+    "exchange": UNSEEN,
+}
+OF_BODY: Mapping[str, Where] = {
+    **OF_READERS,
+    **dict.fromkeys(("runs", "decode", "collate", "shuffle", "hand_over"), COMPUTE),
+    "save": Where("waiting", "checkpoint"),
+    "writes": Where("waiting", "checkpoint"),
+    "writes_pipe": Where("waiting", "child_process"),
+    "reads": A_WAIT,
+    "faults": A_WAIT,
+}
+
+
+def of_input(looks: Looks | None, seen: SeenReaders) -> Shares:
+    """Shares of the time that a loop waits for its input."""
+    if looks is None:
+        return {UNSEEN: 1.0}
+    words = _by_clock(looks.load, seen.loading_thread_busy_fraction)
+    waited = words.pop("waits_for_readers", 0.0)
+    found = _named(words, OF_READERS)
+    for where, share in _of_readers(looks).items():
+        found[where] = found.get(where, 0.0) + waited * share
+    return found
+
+
+def _of_readers(looks: Looks) -> Shares:
+    """What readers do while the loop waits for them, those left out that have nothing to do."""
+    inside = looks.inside.readers if looks.inside is not None else {}
+    words = {
+        word: count for word, count in (looks.readers or inside).items() if word not in ("idle", "ended", "unknown")
+    }
+    if not sum(words.values()):
+        return {UNSEEN: 1.0}
+    found = _shares(words)
+    parts = _shares({word: count for word, count in inside.items() if word in RUNS - {"runs"}})
+    running = found.pop("runs", 0.0) if parts else 0.0
+    return _named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), OF_READERS)
+
+
+def of_body(looks: Looks | None, seen: SeenReaders, on_device: bool) -> Shares:
+    """Shares of the rest of the step; of a loop on a device a wait for nothing that is named is one for the device."""
+    if on_device and looks is None:
+        return {COMPUTE: 1.0}
+    if looks is None or not sum(looks.body.values()):
+        busy = _busy(seen)
+        return {COMPUTE: busy, UNSEEN: 1 - busy}
+    named = dict(OF_BODY) | ({"other": COMPUTE, "lock": COMPUTE, "exchange": COMPUTE} if on_device else {})
+    return _named(_by_clock(looks.body, None if on_device else _busy(seen)), named)
+
+
+def _busy(seen: SeenReaders) -> float:
+    """Share of the body in which its thread computes, or others of its process compute for it."""
+    return min(1.0, max(seen.body_busy_fraction or 0.0, seen.body_cores or 0.0))
+
+
+def _by_clock(looks: Mapping[str, float], busy: float | None) -> dict[str, float]:
+    """Words as shares, those of a thread that runs taken together as often as its clock says."""
+    if busy is None:
+        return _shares(looks)
+    runs = _shares({word: count for word, count in looks.items() if word in RUNS}) or {"runs": 1.0}
+    waits = _shares({word: count for word, count in looks.items() if word not in RUNS}) or {"unknown": 1.0}
+    busy = min(1.0, busy)
+    return {word: busy * share for word, share in runs.items()} | {
+        word: (1 - busy) * share for word, share in waits.items()
+    }
+
+
+def _shares(counts: Mapping[str, float]) -> dict[str, float]:
+    total = sum(counts.values())
+    return {word: count / total for word, count in counts.items()} if total else {}
+
+
+def _named(words: Mapping[str, float], named: Mapping[str, Where]) -> Shares:
+    found: Shares = {}
+    for word, share in words.items():
+        where = named.get(word, UNSEEN)
+        found[where] = found.get(where, 0.0) + share
+    return found
+
+
+def hungriest(ranks: list[RankSamples]) -> RankSamples:
+    """The rank that waits for its input for the largest share of its steps."""
+    return max(ranks, key=_stall)
+
+
+def _stall(rank: RankSamples) -> float:
+    parts = [block.parts_s() for block in rank.blocks if block.kind == "loader"]
+    seconds = sum(sum(each.values()) for each in parts)
+    return sum(each.get("load", 0.0) for each in parts) / seconds if seconds else 0.0
+
+
+def own_imbalance_s(figures: Mapping[str, Any], step: float) -> float:
+    """Waiting for a slower rank, less what that rank waits for its input: that is the input's.
+
+    Of a step whose hungriest rank waits M for input and whose ranks wait m on average, another rank waits for the input
+    of others at most M, and at most 2 (M - m) where one rank is starved or half of them are.
+    """
+    most = (figures.get("input_stall_fraction") or 0.0) * step
+    starved = min(most, 2 * (most - (figures.get("load_mean_s") or 0.0)))
+    return max(0.0, (figures.get("imbalance_s") or 0.0) - max(0.0, starved))

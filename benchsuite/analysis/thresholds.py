@@ -1,0 +1,58 @@
+"""From where on a number says something: each threshold of judging, and why it lies there."""
+
+HELD_BACK_AU = 0.95
+"""The utilization from which on the input keeps up: AU tops out near it on CPU machines."""
+MOSTLY_KEPT_UP_AU = 0.90
+"""Between it and HELD_BACK_AU the computation takes the most of the step and the input some: mixed."""
+MAIN_SHARE = 0.65
+"""A cause with this share of the readers' time is the cause; between the two it is mixed."""
+COMMUNICATION_SHARE = 0.20
+"""Exposed communication, or a pipeline's bubble, above this share of the step is what holds the job back."""
+SATURATED_SHARE = 0.80
+"""Storage that gives this share of what it gave a plain reader has no more to give."""
+FULL_THREAD = 0.90
+"""A thread of a bucket's client that computes this share of the time fills its core: ticks are 10 ms."""
+CROWDED_SHARE = 0.25
+"""A loop that waits for a core for more of the step than this has more threads than cores."""
+SPARED_CORE = 0.25
+"""Readers that keep no more than this of a core busy leave it to the threads that compute."""
+CONTENTION_SHARE = 0.10
+"""Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
+FULL_SHARE = 0.90
+"""Where so much of the cores is used, readers that want one have to wait for it."""
+REFILL_SHARE = 0.2
+"""Where the first batch of a pass takes this share of the waiting for input, it is mentioned: workers that stay from
+pass to pass would shorten it."""
+MAX_OVERHEAD = 0.05
+"""Measuring that takes more of the step than this hides what the step itself does."""
+MAX_SHARE = 1.005
+"""The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much,
+which is printed as 100 %."""
+OTHERS_SHARE = 0.20
+"""Others who read so much of what a disk gives may be why its readers wait."""
+MIN_STEPS = 20
+"""Of fewer counted steps of a watched loop nothing is told."""
+NAMED_STEPS = 30
+"""Of fewer counted steps of a watched loop no cause is named: a wait of one step in twenty comes once or not at all."""
+MIN_LOOKS = 10
+"""So many looks at what a share consists of must there be: one of ten is 10 %, and chance moves it by as much."""
+QUEUED_SHARE = 0.30
+"""Readers that wait for a core for this share of the time that they want one lack cores."""
+QUOTA_SHARE = 0.25
+"""A quota that is used up in this share of its periods holds back what it is for."""
+IDLE_CORES = 0.5
+"""Who waits for a core while so much of another one is idle may not use it."""
+MEMORY_SHARE = 0.25
+"""Where processes wait for memory for this share of the time, the training is among them."""
+REFILL_CAUSE = 0.5
+"""Where the first batches of passes take this share of the waiting for input, it is the beginning that takes long."""
+SHUFFLING_SHARE = 0.25
+"""Workers that are seen within a shuffle for this share of their looks, while passes begin, fill its buffer."""
+ENDED_SHARE = 0.25
+"""Workers that have nothing more to read for this share of their looks, while the loop waits, have no shard."""
+AMPLIFIED = 4.0
+"""Bytes read over bytes handed on: above it most of what is read is of no use. Pictures decode to more, not to less."""
+FEWER_BATCHES = 0.10
+"""A rank with this share of steps fewer than another has fewer batches; a step or two are those in flight."""
+SLOWER_RANK = 1.3
+"""A rank whose own part of a step takes so much longer than another's is the one that is waited for."""
