@@ -30,7 +30,8 @@ from bench.throttle import V1, CannotThrottle, throttled
 from benchsuite.grid.expand import plan_trial
 from benchsuite.grid.point import Point
 from benchsuite.launch.launcher import CannotStart
-from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.verdicts import CANNOT_TELL
 from benchsuite.runner.single_trial import run_in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders
-from benchsuite.results.store.record import CANNOT_TELL, Cause, Verdict
+from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
 
 class Where(NamedTuple):

@@ -28,7 +28,8 @@ from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
 from benchsuite.host.staged_copies import copies_folder
 from benchsuite.results.store.place import folder_in, share
-from benchsuite.results.store.record import CANNOT_TELL, RECORDS, VERDICT, Kind, Record, Status, TrialRecord
+from benchsuite.results.store.record import RECORDS, Kind, Record, Status, TrialRecord
+from benchsuite.results.store.verdicts import CANNOT_TELL, VERDICT
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 

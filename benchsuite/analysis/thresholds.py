@@ -20,9 +20,6 @@ CONTENTION_SHARE = 0.10
 """Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
 FULL_SHARE = 0.90
 """Where so much of the cores is used, readers that want one have to wait for it."""
-REFILL_SHARE = 0.2
-"""Where the first batch of a pass takes this share of the waiting for input, it is mentioned: workers that stay from
-pass to pass would shorten it."""
 MAX_OVERHEAD = 0.05
 """Measuring that takes more of the step than this hides what the step itself does."""
 MAX_SHARE = 1.005

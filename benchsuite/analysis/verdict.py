@@ -27,7 +27,6 @@ from benchsuite.analysis.thresholds import (
     MIN_STEPS,
     MOSTLY_KEPT_UP_AU,
     OTHERS_SHARE,
-    REFILL_SHARE,
     SATURATED_SHARE,
     SPARED_CORE,
 )
@@ -35,14 +34,13 @@ from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.host.interference import foreign_load
 from benchsuite.results.render import judged
 from benchsuite.results.render.words import counted
-from benchsuite.results.store.record import CANNOT_TELL, MAX_AU, Cause, PreprocessingPart, Verdict
+from benchsuite.results.store.record import MAX_AU
+from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
 HAND_OVER = "larger batches, fewer and larger tensors a batch, or a longer queue (prefetch_factor)"
 AGAIN = "measure again on idle cores: this says nothing of the job itself"
 ALONE = "measure again while nothing else reads from this disk: this says nothing of the job itself"
 PROFILED = "--profile torch: it tells exposed communication within compiled blocks"
-STAYING_WORKERS = "workers that stay from pass to pass (persistent_workers=True)"
-LONGER_PASSES = "fewer and longer passes: the queue of the workers, which stay, is empty at the start of each"
 PROFILE = "a profile of the step: it may share memory bandwidth, caches, PCIe or the clock with its readers"
 
 
@@ -63,8 +61,6 @@ class Setting:
     staged: bool = False
     readers_of_a_sample: int = 1
     """Ranks that read the same samples through a cache."""
-    workers_stay: bool = False
-    """Whether workers live on from pass to pass of a watched loop."""
     hides_communication: bool = False
     """Whether communication runs within compiled code, where it is not timed."""
     reads_told: bool = False
@@ -78,7 +74,7 @@ class Judgement(NamedTuple):
     bottleneck: Verdict
     evidence: str
     remedy: str | None = None
-    part: PreprocessingPart | None = None
+    part: Cause | None = None
     """The part of preprocessing that is meant, where it can be told."""
     cause: Cause | None = None
     numbers: Mapping[str, float | int | str] = MappingProxyType({})
@@ -125,6 +121,8 @@ def verdict(
     if not step:
         return None
     setting = setting or Setting()
+    if "num_readers" in figures and (steps := min(loops.num_steps(rank) for rank in samples)) < MIN_STEPS:
+        return Judgement(CANNOT_TELL, judged.too_few(steps), numbers={"steps": steps})
     if reason := doubt(figures, setting, samples):
         return Judgement(CANNOT_TELL, reason)
     if crowd := disturbance(figures, setting, samples):
@@ -153,9 +151,6 @@ def _cause_of(found: Judgement, setting: Setting) -> Cause | None:
 
 def _of_loop(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Judgement:
     """The judgement of a watched loop."""
-    steps = min(loops.num_steps(rank) for rank in ranks)
-    if steps < MIN_STEPS:
-        return Judgement(CANNOT_TELL, judged.too_few(steps), numbers={"steps": steps})
     found = loops.judge(figures, ranks)
     verdict, cause, named = found.where.verdict, found.where.cause, tuple(map(str, found.alternatives))
     helps = judged.remedies(verdict, cause, named, found.evidence)
@@ -312,8 +307,7 @@ def _between_ranks(figures: Mapping[str, Any], step: float) -> tuple[float, Judg
     if bubble > exchange:
         said = f"waiting for other stages of the pipeline is {bubble:.0%} of the step"
         return bubble, Judgement("communication", said, "more microbatches, or schedule interleaved or zero_bubble")
-    known = "included" if "num_readers" in figures else "aside"  # ranks of a watched loop are not compared step by step
-    said = f"exposed communication is {exchange:.0%} of the step, stragglers {known}"
+    said = f"exposed communication is {exchange:.0%} of the step, stragglers aside"
     help_ = "a larger batch or grad_accum, comm_hook bf16 or another bucket_cap_mb; or a faster network"
     return exchange, Judgement("communication", said, help_)
 
@@ -335,23 +329,16 @@ def _compute_verdict(figures: Mapping[str, Any], setting: Setting, step: float, 
 
 def _input_verdict(figures: Mapping[str, Any], setting: Setting) -> Judgement:
     """Which half of the input pipeline holds the loop back."""
-    seen, refill = "num_readers" in figures, figures.get("refill_fraction") or 0.0
-    evidence = _waits(figures)
-    if refill > REFILL_SHARE:
-        evidence += f"; {refill:.0%} of the wait for input is for the first batch of a pass"
-    if not seen:
-        evidence += _of_a_sample(figures)
+    evidence = _waits(figures) + _of_a_sample(figures)
     if _is_beside_input(figures) and not setting.emulated:
         return _taken_cores(figures, setting, evidence)
-    found = (_seen_readers if seen else _telling_readers)(figures, setting, evidence)
+    found = _telling_readers(figures, setting, evidence)
     if found.bottleneck == CANNOT_TELL:
         return found
     if found.bottleneck in ("storage", "mixed") and (others := _others_read(figures, setting)):
         return Judgement(CANNOT_TELL, f"{evidence}; {others}", ALONE)
     if found.bottleneck == "preprocessing" and _lacks_cores(figures):
         return found._replace(bottleneck="client_cpu")
-    if setting.num_workers and refill > REFILL_SHARE:
-        return found._replace(remedy=LONGER_PASSES if setting.workers_stay else STAYING_WORKERS)
     return found
 
 
@@ -485,42 +472,10 @@ def _rest_while_all_starve(figures: Mapping[str, Any]) -> bool:
     return busy is not None and busy <= 1 - MAIN_SHARE and all_starve and not _lacks_cores(figures)
 
 
-def _decode_or_collate(figures: Mapping[str, Any]) -> PreprocessingPart:
+def _decode_or_collate(figures: Mapping[str, Any]) -> Cause:
     """Which of the two takes readers longer."""
     decode, collate = (figures.get(f"{name}_s_per_sample") or 0.0 for name in ("decode", "collate"))
     return "collate" if collate > decode / 2 else "decode"
-
-
-def _seen_readers(figures: Mapping[str, Any], setting: Setting, evidence: str) -> Judgement:
-    """Judge by the readers' use of cores and of storage, as the kernel tells it from outside."""
-    busy, number = figures.get("worker_busy_fraction"), figures["num_readers"]
-    if busy is None:
-        return _judged_by_readers("mixed", f"{evidence}; what its readers do cannot be seen here", figures, setting)
-    who = f"its {number} worker processes are" if number > 1 else "its worker process is"
-    evidence += f"; {who if number else 'the loader, in this process, is'} busy for {busy:.0%} of the time"
-    own = figures.get("loading_thread_busy_fraction") or 0.0
-    fed, beside = (0.0, 0.0) if number else (figures.get("fed_cores") or 0.0, figures.get("beside_cores") or 0.0)
-    rests = busy + fed + beside <= 1 - MAIN_SHARE
-    cached = figures.get("cache_hit_fraction") or 0.0
-    name: Verdict = "storage" if rests else "mixed"
-    part: PreprocessingPart | None = None
-    if busy >= MAIN_SHARE:
-        name, evidence = "preprocessing", f"{evidence}: decoding, augmenting, collating"
-    elif own >= MAIN_SHARE:
-        said = f"the loop's thread for {own:.0%} of what it waits: it takes batches over"
-        name, evidence, part = "preprocessing", f"{evidence}, {said}", "hand_over"
-    elif not rests and beside > busy + fed:
-        said = f"others of this process keep {beside:.1f} cores busy meanwhile, and whether they load is not known"
-        return Judgement(CANNOT_TELL, f"{evidence}; {said}")
-    elif not rests and fed > busy:
-        evidence += f"; threads that load for it keep {fed:.1f} cores busy meanwhile"
-        if fed >= MAIN_SHARE:
-            name, evidence = "preprocessing", f"{evidence}: decoding, augmenting, collating"
-    elif cached > MAIN_SHARE:  # a wait for another host, say, which no counter of reads sees
-        name, evidence = "mixed", f"{evidence}, yet {cached:.0%} of the bytes came from memory"
-    elif rests:
-        evidence += ": else they wait for reads"
-    return _judged_by_readers(name, evidence, figures, setting)._replace(part=part)
 
 
 def _judged_by_readers(name: Verdict, evidence: str, figures: Mapping[str, Any], setting: Setting) -> Judgement:

@@ -67,8 +67,7 @@ def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     found["utilization"] = 1 - found["input_stall_fraction"] if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     slowest = ranks[slowest_rank(ranks, "loader")]
-    stay = slowest.seen_readers is not None and slowest.seen_readers.workers_stay
-    setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores, workers_stay=stay)
+    setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores)
     judged = verdict(found, setting, ranks)
     found |= {} if judged is None else judged.figures()
     return found | {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}

@@ -123,7 +123,6 @@ class Ending:
     def _conclude(self) -> None:
         self.cut_short_by = self.cut_short_by or _uncaught()
         mine = self.mine()
-        self.last = mine
         ranks, missing = self.ranks.gathered(mine, wait=self.cut_short_by is None)
         told = self.told(missing if ranks is not None else None)
         counted = [rank for rank in ranks or [mine] if rank.blocks[0].num_steps]
@@ -398,18 +397,19 @@ def watch(
         "data": {"loader": type(loader).__name__, "num_workers": getattr(loader, "num_workers", None)},
     }
     beside = (UNKNOWN_QUEUE if queue is None else queue) if ceiling else None
-    loop = Loop(
-        kinds_of_steps(warmup_steps, beside),
-        lambda: stamps_for(device),
-        RowCounter(loader, batch_size),
-        keeps_batch=ceiling is not None,
-    )
-    loop.looker = Looker(loop.phase, loop.reading)
+    loop = _looked_at(kinds_of_steps(warmup_steps, beside), device, RowCounter(loader, batch_size), ceiling is not None)
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
     stay = getattr(loader, "persistent_workers", False) is True
     inside = Inside() if is_dataloader(loader) and queue else None
     ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue, warmup_steps, stay, inside)
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
+
+
+def _looked_at(kinds: Iterator[str], device: str | None, rows: RowCounter, keeps_batch: bool) -> Loop:
+    """A loop whose threads are looked at."""
+    loop = Loop(kinds, lambda: stamps_for(device), rows, keeps_batch)
+    loop.looker = Looker(loop.phase, loop.reading)
+    return loop
 
 
 def _check_writable(store: ResultsStore) -> None:

@@ -36,9 +36,10 @@ from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import Section, points_of, sections, trials_of
 from benchsuite.results.report.summary import LEGEND, remedies, trust
 from benchsuite.results.scaling.staging import lines as staging_lines
-from benchsuite.results.store.record import CANNOT_TELL, TrialRecord
+from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.results.store.verdicts import CANNOT_TELL
 
 
 def write(store: ResultsStore, out: Path, modelled: Modelled = NOTHING) -> int:

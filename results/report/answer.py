@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from benchsuite.results.render.tables import Row, is_missing, number
 from benchsuite.results.render.words import and_, counted
 from benchsuite.results.report.ranking import DISTURBING, MAX_REPEATS_TOLD, Choice, Contest
-from benchsuite.results.store.record import CANNOT_TELL
+from benchsuite.results.store.verdicts import CANNOT_TELL
 
 MAX_EVIDENCE = 8
 MAX_NAMED = 3

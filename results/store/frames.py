@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from benchsuite.results.store.record import FIGURES, VERDICT, Kind, Record
+from benchsuite.results.store.record import FIGURES, Kind, Record
+from benchsuite.results.store.verdicts import VERDICT
 
 Row = dict[str, Any]
 Floats = npt.NDArray[np.float64]

@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AliasChoices,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -30,6 +29,7 @@ from pydantic_core import PydanticSerializationError
 
 from benchsuite.results.store import shapes
 from benchsuite.results.store.shapes import MAX_NUMBER
+from benchsuite.results.store.verdicts import Cause, PreprocessingPart, Verdict
 
 SCHEMA_VERSION = 2
 FORMER_FIGURES = {
@@ -53,50 +53,6 @@ MAX_AU = 1.05
 
 Kind = Literal["trial", "probe", "comm", "checkpoint", "device", "node"]
 Status = Literal["ok", "oom", "timeout", "failed", "skipped", "interrupted"]
-Verdict = Annotated[
-    Literal[
-        "storage",
-        "preprocessing",
-        "client_cpu",
-        "waiting",
-        "compute",
-        "communication",
-        "imbalance",
-        "mixed",
-        "none",
-        "cannot_tell",
-    ],
-    BeforeValidator(lambda name: "preprocessing" if name == "client" else name),
-]
-Cause = Literal[
-    "reads",
-    "mapped_pages",
-    "amplification",
-    "decode",
-    "collate",
-    "hand_over",
-    "shuffle_buffer",
-    "cores",
-    "affinity",
-    "lock",
-    "socket",
-    "child_process",
-    "worker_start",
-    "no_shard",
-    "sleep",
-    "checkpoint",
-    "memory",
-    "slow_rank",
-    "fewer_batches",
-    "compute",
-    "communication",
-]
-"""What happens where a verdict says (docs/causes.md)."""
-PreprocessingPart = Literal["decode", "collate", "hand_over"]
-VERDICT = ("bottleneck", "cause", "bottleneck_evidence", "bottleneck_remedy", "preprocessing_part")
-"""Figures that say what holds a loop back."""
-CANNOT_TELL: Verdict = "cannot_tell"
-"""The verdict where what was measured bears none; the evidence is the reason."""
 
 
 def _renamed(name: str, description: str | None = None) -> Any:
