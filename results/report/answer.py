@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from benchsuite.results.render import judged
 from benchsuite.results.render.tables import Row, is_missing, number
 from benchsuite.results.render.words import and_, counted
 from benchsuite.results.report.ranking import DISTURBING, MAX_REPEATS_TOLD, Choice, Contest
@@ -162,6 +163,11 @@ def _limit(row: Row) -> str:
     helps = "" if is_missing(remedy) or not remedy else f" What may help: {remedy}."
     if verdict == "mixed":
         return f"It is limited by several things{_which(row)}.{helps}"
+    if verdict == "waiting":
+        cause = row.get("cause")
+        return (
+            f"It is limited by {judged.CAUSES[judged.name_of(verdict, None if is_missing(cause) else cause)]}.{helps}"
+        )
     return f"It is limited by {verdict.replace('_', ' ')}.{helps}"
 
 
