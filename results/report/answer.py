@@ -164,10 +164,8 @@ def _limit(row: Row) -> str:
     if verdict == "mixed":
         return f"It is limited by several things{_which(row)}.{helps}"
     if verdict == "waiting":
-        cause = row.get("cause")
-        return (
-            f"It is limited by {judged.CAUSES[judged.name_of(verdict, None if is_missing(cause) else cause)]}.{helps}"
-        )
+        cause = None if is_missing(row.get("cause")) else row["cause"]
+        return f"It is limited by {judged.CAUSES[judged.name_of(verdict, cause)]}.{helps}"
     return f"It is limited by {verdict.replace('_', ' ')}.{helps}"
 
 
