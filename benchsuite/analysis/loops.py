@@ -22,6 +22,7 @@ from benchsuite.analysis.thresholds import (
     REFILL_CAUSE,
     SHUFFLING_SHARE,
     SLOWER_RANK,
+    SURE_LOOKS,
 )
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders, UsedCores
 
@@ -222,12 +223,12 @@ def _evidence(
         "looks_of_input": sum(looks.load.values()) if looks is not None else None,
         "looks_of_body": sum(looks.body.values()) if looks is not None else None,
     }
-    found |= _places(looks, lost) if looks is not None else {}
+    found |= _places(looks, lost, num_steps(rank)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _places(looks: Looks, lost: Shares) -> dict[str, float | int | str]:
+def _places(looks: Looks, lost: Shares, steps: int) -> dict[str, float | int | str]:
     """Where in the user's code most of what is lost was seen, and in which folder."""
     found: dict[str, float | int | str] = {}
     if looks.files:
@@ -245,9 +246,8 @@ def _places(looks: Looks, lost: Shares) -> dict[str, float | int | str]:
         total = sum((counts or inside).values())
         phases = {"body": "the loop's body", "load": "the waiting for input", "readers": "the workers' time"}
         found |= {"line": most.line, "line_fraction": most.looks / total, "line_of": phases[most.phase]}
-        if most.phase == "body":
-            steps = sum(each.steps for each in looks.lines if each.phase == "body")
-            found["line_steps_fraction"] = most.steps / max(steps, 1)
+        if most.phase == "body" and most.looks >= SURE_LOOKS * most.steps:
+            found["line_steps_fraction"] = most.steps / steps
     return found
 
 

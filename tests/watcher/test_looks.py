@@ -1,0 +1,90 @@
+"""Looks at threads: what they cost and see, that they are away when a process forks, and what workers tell."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader, Dataset
+
+import benchsuite
+from benchsuite.watcher.looks import MOST_COST, NAME, Looker
+from tests.helpers.watching import watched
+
+STEPS, STEP_S = 80, 0.01
+
+
+class Slept(Dataset[int]):
+    """Samples that are slept for, in a worker."""
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, row: int) -> int:
+        time.sleep(0.02)
+        return row
+
+
+def threads_at_fork() -> list[str]:
+    """Names of this process's threads at the moment in which it forks."""
+    found: list[str] = []
+    os.register_at_fork(after_in_parent=lambda: found.extend(one.name for one in threading.enumerate()))
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    return found
+
+
+def test_none_looks_while_a_process_forks_and_it_goes_on_after():
+    """Python 3.12 warns where a process of several threads forks."""
+    looker = Looker(lambda: ("body", 0), lambda: ((), ()))
+    looker.start()
+    assert NAME in [one.name for one in threading.enumerate()]
+    assert NAME not in threads_at_fork()
+    looker.start()
+    time.sleep(0.3)
+    looker.stop()
+    assert sum(looker.tally.body.values()) > 0
+    assert NAME not in [one.name for one in threading.enumerate()]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_tell_what_they_see_of_themselves(context: str):
+    loader: Any = DataLoader(Slept(), batch_size=1, num_workers=1, multiprocessing_context=context)
+    watch = watched(loader)
+    for _ in watch:
+        time.sleep(0.001)
+    looks = watch._ending.mine().looks
+    assert looks is not None and looks.inside is not None
+    assert looks.inside.readers["sleep"] > 0.5 * sum(looks.inside.readers.values())
+    assert any(line.line.startswith("Slept.__getitem__ (test_looks.py:") for line in looks.inside.lines)
+    assert len(looks.inside.start_s) == 1 and 0 <= looks.inside.start_s[0] < 60
+    watch.close()
+    assert not os.path.exists(watch._ending.inside.folder)
+
+
+def test_the_users_own_worker_init_is_called():
+    loader: Any = DataLoader(Slept(), batch_size=1, num_workers=1, worker_init_fn=fails)
+    with pytest.raises(RuntimeError, match="of the user"):
+        for _ in watched(loader):
+            pass
+
+
+def fails(worker: int) -> None:
+    raise RuntimeError("of the user")
+
+
+@pytest.mark.weekly
+def test_looking_takes_no_more_than_it_may():
+    def loader() -> Iterator[int]:
+        for number in range(600):
+            time.sleep(0.01)
+            yield number
+
+    watch = benchsuite.watch(loader(), quiet=True)
+    for _ in watch:
+        time.sleep(STEP_S)
+    looks = watch._ending.mine().looks
+    assert looks is not None and looks.cost_fraction is not None and looks.cost_fraction < 1.5 * MOST_COST
