@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchsuite.analysis import lost_time
-from benchsuite.analysis.lost_time import COMPUTE, UNSEEN, Shares, Where
+from benchsuite.analysis.lost_time import A_WAIT, COMPUTE, UNSEEN, Shares, Where
 from benchsuite.analysis.thresholds import (
     AMPLIFIED,
+    CONTENTION_SHARE,
     CROWDED_SHARE,
     ENDED_SHARE,
     FEWER_BATCHES,
@@ -75,13 +76,16 @@ def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Sha
     """Shares of waiting for input, where the order of things says more of them than what a reader is at."""
     seen, inside = rank.seen_readers, rank.looks.inside if rank.looks is not None else None
     assert seen is not None
-    if inside is not None and _share(inside.readers, "ended") >= ENDED_SHARE:
+    counts = [each.readers for each in (rank.looks, inside) if each is not None]
+    if any(_share(each, "ended") >= ENDED_SHARE for each in counts):
         return {Where("waiting", "no_shard"): 1.0}
     refill = figures.get("refill_fraction") or 0.0
     if refill >= REFILL_CAUSE and seen.num_readers:
         begins = Where("preprocessing", "shuffle_buffer") if _shuffles(inside) else Where("waiting", "worker_start")
         if begins.cause == "shuffle_buffer" or not seen.workers_stay:
-            return {begins: refill} | {where: (1 - refill) * share for where, share in shares.items()}
+            found: Shares = {begins: refill}
+            _add(found, shares, 1 - refill)
+            return found
     reads, amplified = Where("storage", "reads"), amplification(figures, seen)
     if reads in shares and amplified is not None and amplified >= AMPLIFIED:
         return {Where("storage", "amplification") if where == reads else where: s for where, s in shares.items()}
@@ -108,16 +112,26 @@ def _of_machine(lost: Shares, figures: Mapping[str, Any], rank: RankSamples) -> 
     used, seen = rank.used_cores, rank.seen_readers
     stalled = used.memory_stall_fraction if used is not None else None
     if stalled is not None and stalled >= MEMORY_SHARE:
-        rest = 1 - stalled
-        return {where: share * rest for where, share in lost.items()} | {Where("waiting", "memory"): stalled}
+        return _without_memory(lost, stalled)
     lacking, computing = Where("client_cpu", "affinity" if _bound(seen, used) else "cores"), lost.get(COMPUTE, 0.0)
     throttled = (used.throttled_fraction if used is not None else None) or 0.0
-    waited = min(computing, max(figures.get("cpu_contention_fraction") or 0.0, throttled * computing))
+    contended = figures.get("cpu_contention_fraction") or 0.0
+    if contended < (CONTENTION_SHARE if seen is not None and seen.num_readers else CROWDED_SHARE):
+        contended = 0.0
+    waited = min(computing, max(contended, throttled * computing))
     queued = 1.0 if _lacks_cores(figures, seen, used) else _queued(seen) if seen is not None else 0.0
     preparing = {where: share for where, share in lost.items() if where.verdict == "preprocessing"}
     found = lost | {where: (1 - queued) * share for where, share in preparing.items()}
     found |= {COMPUTE: computing - waited, lacking: queued * sum(preparing.values()) + waited}
     return {where: share for where, share in found.items() if share > 0}
+
+
+def _without_memory(lost: Shares, stalled: float) -> Shares:
+    """Shares of a step, what memory takes apart: threads seem to run while they look for some, or wait to write."""
+    memory = min(1.0, stalled + lost.get(A_WAIT, 0.0))
+    others = {where: share for where, share in lost.items() if where != A_WAIT}
+    rest = (1 - memory) / (sum(others.values()) or 1.0)
+    return {where: share * rest for where, share in others.items()} | {Where("waiting", "memory"): memory}
 
 
 def _lacks_cores(figures: Mapping[str, Any], seen: SeenReaders | None, used: UsedCores | None) -> bool:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from benchsuite.analysis.thresholds import MAIN_SHARE
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
@@ -65,7 +66,7 @@ def of_input(looks: Looks | None, seen: SeenReaders) -> Shares:
     """Shares of the time that a loop waits for its input."""
     if looks is None:
         return {UNSEEN: 1.0}
-    words = _by_clock(looks.load, seen.loading_thread_busy_fraction)
+    words = _by_clock(looks.load, seen.loading_thread_busy_fraction, looks)
     waited = words.pop("waits_for_readers", 0.0)
     found = _named(words, OF_READERS)
     for where, share in _of_readers(looks).items():
@@ -82,7 +83,7 @@ def _of_readers(looks: Looks) -> Shares:
     if not sum(words.values()):
         return {UNSEEN: 1.0}
     found = _shares(words)
-    parts = _shares({word: count for word, count in inside.items() if word in RUNS - {"runs"}})
+    parts = _computing({word: count for word, count in inside.items() if word in RUNS - {"runs"}}, looks.inside)
     running = found.pop("runs", 0.0) if parts else 0.0
     return _named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), OF_READERS)
 
@@ -94,8 +95,10 @@ def of_body(looks: Looks | None, seen: SeenReaders, on_device: bool) -> Shares:
     if looks is None or not sum(looks.body.values()):
         busy = _busy(seen)
         return {COMPUTE: busy, UNSEEN: 1 - busy}
-    named = dict(OF_BODY) | ({"other": COMPUTE, "lock": COMPUTE, "exchange": COMPUTE} if on_device else {})
-    return _named(_by_clock(looks.body, None if on_device else _busy(seen)), named)
+    named = dict(OF_BODY) | ({"other": COMPUTE, "exchange": COMPUTE} if on_device else {})
+    if on_device or (seen.body_cores or 0.0) >= MAIN_SHARE:
+        named["unknown"] = COMPUTE  # it waits for a device, or for threads of a library that compute for it
+    return _named(_by_clock(looks.body, None if on_device else seen.body_busy_fraction), named)
 
 
 def _busy(seen: SeenReaders) -> float:
@@ -103,11 +106,21 @@ def _busy(seen: SeenReaders) -> float:
     return min(1.0, max(seen.body_busy_fraction or 0.0, seen.body_cores or 0.0))
 
 
-def _by_clock(looks: Mapping[str, float], busy: float | None) -> dict[str, float]:
+def _computing(runs: Mapping[str, float], looks: Looks | None) -> dict[str, float]:
+    """Words of a thread that runs as shares; that of collating as it was timed, where it was."""
+    collate_s, cpu_s = looks.collate_and_cpu_s if looks is not None else (0.0, 0.0)
+    if not cpu_s:
+        return _shares(runs)
+    collated, others = min(1.0, collate_s / cpu_s), {word: count for word, count in runs.items() if word != "collate"}
+    rest = _shares(others) or {"decode": 1.0}
+    return {"collate": collated} | {word: (1 - collated) * share for word, share in rest.items()}
+
+
+def _by_clock(looks: Mapping[str, float], busy: float | None, timed: Looks | None = None) -> dict[str, float]:
     """Words as shares, those of a thread that runs taken together as often as its clock says."""
     if busy is None:
         return _shares(looks)
-    runs = _shares({word: count for word, count in looks.items() if word in RUNS}) or {"runs": 1.0}
+    runs = _computing({word: count for word, count in looks.items() if word in RUNS}, timed) or {"runs": 1.0}
     waits = _shares({word: count for word, count in looks.items() if word not in RUNS}) or {"unknown": 1.0}
     busy = min(1.0, busy)
     return {word: busy * share for word, share in runs.items()} | {

@@ -21,16 +21,18 @@ from benchsuite.analysis.thresholds import (
     FULL_SHARE,
     FULL_THREAD,
     HELD_BACK_AU,
+    IDLE_CORES,
     MAIN_SHARE,
     MAX_OVERHEAD,
     MAX_SHARE,
     MIN_STEPS,
     MOSTLY_KEPT_UP_AU,
     OTHERS_SHARE,
+    QUOTA_SHARE,
     SATURATED_SHARE,
     SPARED_CORE,
 )
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.contract.rank_samples import RankSamples, UsedCores
 from benchsuite.host.interference import foreign_load
 from benchsuite.results.render import judged
 from benchsuite.results.render.words import counted
@@ -239,7 +241,7 @@ def disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[
     """
     cores = figures.get("foreign_of_cores") or setting.cores or 1
     crowd = foreign_load(figures.get("foreign_cpu_cores"), cores)
-    if crowd is None:
+    if crowd is None or any(_held_by_itself(rank.used_cores) for rank in samples):
         return None
     waits = figures.get("cpu_contention_fraction") or 0.0
     if waits >= CONTENTION_SHARE:
@@ -247,6 +249,13 @@ def disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[
     if figures["foreign_cpu_cores"] + _own_cores(figures, setting, samples) >= FULL_SHARE * cores:
         return f"{crowd}, and the loop the rest"
     return None
+
+
+def _held_by_itself(used: UsedCores | None) -> bool:
+    """Whether who waits for a core does so for a quota, or beside an idle one: others have not taken it."""
+    if used is None:
+        return False
+    return (used.throttled_fraction or 0.0) >= QUOTA_SHARE or (used.idle_cores or 0.0) >= IDLE_CORES
 
 
 def _own_cores(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> float:

@@ -267,6 +267,8 @@ class Looks:
     lines: list[Line]
     start_s: list[float] = field(default_factory=list)
     """Of each worker that told: seconds from the start of its process until it was ready to read."""
+    collate_and_cpu_s: tuple[float, float] = (0.0, 0.0)
+    """CPU seconds of the thread that reads: those in `collate_fn`, and all; 0 where none is timed."""
     inside: "Looks | None" = None
     """What workers saw of themselves, added up."""
     cost_fraction: float | None = None

@@ -87,12 +87,15 @@ def _children_by_scan(pid: int) -> list[int]:
 
 
 def tree_cpu_s() -> float:
-    """CPU seconds of this process and all below it; it does not fall when a child is reaped."""
-    me, ticks = os.getpid(), 0
+    """CPU seconds of this process and all below it; it does not fall when a child is reaped.
+
+    Programs that were sent into a session of their own (`setsid`) are of others.
+    """
+    me, ticks, mine = os.getpid(), 0, str(os.getsid(0))
     for pid in (me, *children(me)):
         with suppress(OSError):  # reaped meanwhile: its parent has its counts
             rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            ticks += sum(map(int, rest[11:15]))  # utime, stime, and of those it has reaped
+            ticks += sum(map(int, rest[11:15])) if rest[3] == mine else 0  # utime, stime, and of those it has reaped
     return ticks / TICKS_PER_S
 
 

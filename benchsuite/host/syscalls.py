@@ -65,6 +65,8 @@ FUTEX = "futex"
 """What a lock in memory is told as: whoever holds it is another thread, which may be at work for the one that waits."""
 FUTEX_COMMAND, FUTEX_WAIT_BITSET, FUTEX_CLOCK_REALTIME = 0x7F, 9, 0x100
 GIL_S = 0.006
+ENDED = "ZXx"
+"""States of who has ended and is not yet waited for."""
 MOST_FDS = 1024
 """A call of `select` names no larger descriptors."""
 
@@ -87,17 +89,35 @@ def at(pid: int, thread: int) -> At | None:
     """Return what a thread of a process is at; None where the kernel does not show it, or it has ended."""
     task = f"/proc/{pid}/task/{thread}"
     try:
-        words = _text(f"{task}/syscall").split()
-        if words[0] == "running":
-            return At("faults" if _state(task) == "D" else "runs")
-        number, arguments = int(words[0]), [int(word, 16) for word in words[1:-2]]
+        number, arguments = _call(task)
+        state = _state(task) if number is None else ""
+        if state == "D":  # it may have entered a call meanwhile
+            number, arguments = _call(task)
+            if number is None and _state(task) == "D":
+                return At("faults")
+        if state and state in ENDED:
+            return None
     except (OSError, ValueError, IndexError):
         return None
-    if number < 0:
-        return At("faults" if _state(task) == "D" else "runs")
-    if not groups():
-        return None
-    return _waits(pid, groups().get(number), arguments)
+    if number is None:
+        return At("runs")
+    return _waits(pid, groups().get(number), arguments) if groups() else None
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended, be it that nobody has waited for it yet."""
+    try:
+        return _state(f"/proc/{pid}") in ENDED
+    except OSError:
+        return True
+
+
+def _call(task: str) -> tuple[int | None, list[int]]:
+    """The number of the system call that a thread waits in, and its arguments; None where it is in none."""
+    words = _text(f"{task}/syscall").split()
+    if words[0] in ("running", "-1"):
+        return None, []
+    return int(words[0]), [int(word, 16) for word in words[1:-2]]
 
 
 def _waits(pid: int, group: str | None, arguments: list[int]) -> At:

@@ -1,9 +1,12 @@
 """Which part of a loader or of a loop's body a thread is in, and at which line of the user's, by its Python frames."""
 
 import linecache
+import re
 import sysconfig
+import threading
 from collections.abc import Iterator
 from functools import cache
+from multiprocessing.synchronize import SemLock
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -60,6 +63,25 @@ def role_of(frame: FrameType) -> Role | None:
             worker = _worker_loop(each)
             return _of_worker(worker) if worker is not None and found == "waits_for_readers" else found
     return None
+
+
+def asks_for_a_lock(frame: FrameType) -> bool:
+    """Whether the innermost line names a lock of Python's: who waits there waits for that."""
+    file = frame.f_code.co_filename
+    if file.endswith("/threading.py") and frame.f_code.co_name in ("acquire", "__enter__"):
+        return True
+    words = re.findall(r"(?:\w+\.)?\w+", linecache.getline(file, frame.f_lineno))
+    return any(isinstance(_value(frame, word), LOCKS) for word in words)
+
+
+def _value(frame: FrameType, word: str) -> object:
+    """What a name, or an attribute of one, stands for in a frame."""
+    name, _, attribute = word.partition(".")
+    found = frame.f_locals.get(name, frame.f_globals.get(name))
+    return vars(found).get(attribute) if attribute and hasattr(found, "__dict__") else found
+
+
+LOCKS = (type(threading.Lock()), type(threading.RLock()), SemLock)
 
 
 def _own_role(frame: FrameType) -> Role | None:

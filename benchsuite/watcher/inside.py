@@ -4,13 +4,15 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from multiprocessing import util
 from pathlib import Path
+from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
@@ -18,8 +20,30 @@ from benchsuite.contract.rank_samples import Line, Looks
 from benchsuite.host.processes import born_s
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 from benchsuite.watcher.looks import Looker, Tally
+from benchsuite.watcher.readers import thread_clock
 
 LOOKS = TypeAdapter(Looks)
+
+
+@dataclass(frozen=True)
+class TimedCollate:
+    """A DataLoader's `collate_fn`, which notes what of a core it takes: looks by a thread of Python come when collating
+    hands Python's lock on, and so too often within it."""
+
+    of_user: Callable[[Any], Any]
+    spent_s: list[float] = field(default_factory=lambda: [0.0])
+    """CPU seconds of this loader's own process."""
+    of_this_process: ClassVar[list[float]] = [0.0]
+    """The same of any loader: a worker has one."""
+
+    def __call__(self, samples: Any) -> Any:
+        began_s = time.thread_time()
+        try:
+            return self.of_user(samples)
+        finally:
+            seconds = time.thread_time() - began_s
+            self.spent_s[0] += seconds
+            self.of_this_process[0] += seconds
 
 
 @dataclass(frozen=True)
@@ -31,11 +55,13 @@ class LookInside:
 
     def __call__(self, worker: int) -> None:
         started_s = time.clock_gettime(time.CLOCK_BOOTTIME) - born_s(os.getpid())
-        path = Path(self.folder) / f"{os.getpid()}.json"
+        path, clock = Path(self.folder) / f"{os.getpid()}.json", thread_clock(threading.get_native_id())
+        TimedCollate.of_this_process[0], began_s = 0.0, time.thread_time()
 
         def write(tally: Tally) -> None:
+            computed = (TimedCollate.of_this_process[0], time.clock_gettime(clock) - began_s)
             with suppress(OSError):  # the folder is gone: nobody wants to know any more
-                write_new(path, json.dumps(asdict(tally.looks(start_s=[started_s]))))
+                write_new(path, json.dumps(asdict(tally.looks(start_s=[started_s], collate_and_cpu_s=computed))))
 
         looker = Looker(lambda: ("readers", 0), lambda: ((), ()), write)
         looker.start()
@@ -77,4 +103,5 @@ def added(found: Sequence[Looks]) -> Looks:
         dict(sum((Counter(each.files) for each in found), Counter[str]())),
         [Line(*key, *seen) for key, seen in lines.items()],
         [seconds for each in found for seconds in each.start_s],
+        (sum(each.collate_and_cpu_s[0] for each in found), sum(each.collate_and_cpu_s[1] for each in found)),
     )

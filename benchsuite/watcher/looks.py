@@ -18,8 +18,8 @@ from functools import lru_cache
 from typing import Any
 
 from benchsuite.contract.rank_samples import Line, Looks
-from benchsuite.host.syscalls import FUTEX, At, at
-from benchsuite.watcher.frames import role_of, user_line
+from benchsuite.host.syscalls import FUTEX, At, at, has_ended
+from benchsuite.watcher.frames import asks_for_a_lock, role_of, user_line
 
 MOST_COST = 0.005
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5
@@ -160,18 +160,13 @@ class Looker:
         if phase is None or frame is None:
             return
         found = at(os.getpid(), self._native)
-        role, line = role_of(frame), user_line(frame)
+        role, line, named = role_of(frame), user_line(frame), found is not None and asks_for_a_lock(frame)
         del frame
         if self._phase() != (phase, step):
             return  # it went on while it was looked at
         word = seen_as(found, role)
-        if (
-            word == "lock"
-            and found is not None
-            and found.what == FUTEX
-            and others_at(os.getpid(), self._native, "runs")
-        ):
-            word = "unknown"  # it may wait for a thread of a library that works for it
+        if word == "lock" and found is not None and found.what == FUTEX and not named:
+            word = "unknown" if others_at(os.getpid(), self._native, "runs") else word  # they may work for it
         self.tally.add(phase, word, found, line, step)
         if phase == "load":
             self._look_at_readers()
@@ -195,6 +190,8 @@ def looking() -> set[int]:
 def _seen_outside(pid: int) -> tuple[str, At | None]:
     """What a process that reads is at; where it waits at a pipe of ours, it waits for work."""
     found = at(pid, pid)
+    if found is None and has_ended(pid):
+        return "ended", found
     if found is not None and found.what == FUTEX and others_at(pid, pid, "runs"):
         return "runs", found
     if found is None or found.what not in own_pipes(int(time.monotonic())):

@@ -32,7 +32,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of
-from benchsuite.watcher.inside import Inside, LookInside
+from benchsuite.watcher.inside import Inside, LookInside, TimedCollate
 from benchsuite.watcher.looks import Looker
 from benchsuite.watcher.loop import Loop, RowCounter, kinds_of_steps
 from benchsuite.watcher.ranks import Ranks, rank_samples
@@ -90,6 +90,8 @@ class Ending:
     workers_stay: bool = False
     inside: Inside | None = None
     """Where workers leave what they see of themselves."""
+    collate: TimedCollate | None = None
+    """What times a DataLoader's `collate_fn`."""
     ranks: Ranks = field(default_factory=Ranks)
     pid: int = field(default_factory=os.getpid)
     cut_short_by: str | None = None
@@ -197,7 +199,14 @@ class Ending:
         if looker is None:
             return None
         inside = None if self.inside is None else self.inside.told()
-        return looker.tally.looks(inside=inside, cost_fraction=looker.pace.spent_s / seconds if seconds else None)
+        steps = self.loop.steps.num_steps
+        counted = steps / ((steps + self.loop.num_uncounted) or 1)
+        collated_s = counted * self.collate.spent_s[0] if self.collate is not None else 0.0
+        return looker.tally.looks(
+            inside=inside,
+            cost_fraction=looker.pace.spent_s / seconds if seconds else None,
+            collate_and_cpu_s=(collated_s, self.loop.loads.own_s) if collated_s else (0.0, 0.0),
+        )
 
 
 class Token:
@@ -325,6 +334,7 @@ def as_its_class(loader: Any, ending: Ending) -> Any:
     watched: Any = type(kind.__name__, (Watched, kind), members)
     found = watched.__new__(watched)
     found.__dict__.update(vars(loader), loader=loader)
+    found.collate_fn = ending.collate = TimedCollate(loader.collate_fn)
     if ending.inside is not None:
         found.worker_init_fn = LookInside(ending.inside.folder, loader.worker_init_fn)
     return found
