@@ -234,6 +234,7 @@ def _evidence(
         "throttled_fraction": used.throttled_fraction if used is not None else None,
         "memory_stall_fraction": used.memory_stall_fraction if used is not None else None,
         "idle_cores": used.idle_cores if used is not None else None,
+        "exchange_of_body_fraction": _share(looks.body, "exchange") if looks is not None else None,
         "looks_of_input": sum(looks.load.values()) if looks is not None else None,
         "looks_of_body": sum(looks.body.values()) if looks is not None else None,
     }

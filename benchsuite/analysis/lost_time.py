@@ -48,6 +48,7 @@ OF_READERS: Mapping[str, Where] = {
     "child_process": Where("waiting", "child_process"),
     "sleep": Where("waiting", "sleep"),
     "writes": A_WAIT,
+    "save": A_WAIT,
     "other": A_WAIT,
     "exchange": UNSEEN,
 }

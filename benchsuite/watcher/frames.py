@@ -2,6 +2,7 @@
 
 import linecache
 import re
+import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from functools import cache
 from multiprocessing.synchronize import SemLock
 from pathlib import Path
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
 
 Role = Literal[
     "waits_for_readers",
@@ -57,6 +58,8 @@ def frames_of(frame: FrameType | None) -> Iterator[FrameType]:
 
 def role_of(frame: FrameType) -> Role | None:
     """The part of a loader or of a loop's body that a thread is in; None where that cannot be told."""
+    if WRITES.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
+        return "save"
     for each in frames_of(frame):
         found = _own_role(each)
         if found is not None:
@@ -65,13 +68,16 @@ def role_of(frame: FrameType) -> Role | None:
     return None
 
 
-def asks_for_a_lock(frame: FrameType) -> bool:
-    """Whether the innermost line names a lock of Python's: who waits there waits for that."""
+def waits_on(frame: FrameType) -> Literal["lock", "exchange"] | None:
+    """What the innermost line names that a thread can wait for: a lock of Python's, or an exchange with other ranks."""
     file = frame.f_code.co_filename
     if file.endswith("/threading.py") and frame.f_code.co_name in ("acquire", "__enter__"):
-        return True
-    words = re.findall(r"(?:\w+\.)?\w+", linecache.getline(file, frame.f_lineno))
-    return any(isinstance(_value(frame, word), LOCKS) for word in words)
+        return "lock"
+    work: Any = getattr(sys.modules.get("torch.distributed"), "Work", ())
+    named = [_value(frame, word) for word in re.findall(r"(?:\w+\.)?\w+", linecache.getline(file, frame.f_lineno))]
+    if any(isinstance(each, work) for each in named):
+        return "exchange"
+    return "lock" if any(isinstance(each, LOCKS) for each in named) else None
 
 
 def _value(frame: FrameType, word: str) -> object:
@@ -81,6 +87,8 @@ def _value(frame: FrameType, word: str) -> object:
     return vars(found).get(attribute) if attribute and hasattr(found, "__dict__") else found
 
 
+WRITES = re.compile(r"\b(fsync|fdatasync|sync_file_range|os\.write|\w+\.write|writelines|\w+\.flush|tofile)\(")
+"""Calls in the innermost line that write to files: the kernel computes for much of them, and no call is seen then."""
 LOCKS = (type(threading.Lock()), type(threading.RLock()), SemLock)
 
 

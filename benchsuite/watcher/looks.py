@@ -19,7 +19,7 @@ from typing import Any
 
 from benchsuite.contract.rank_samples import Line, Looks
 from benchsuite.host.syscalls import FUTEX, At, at, has_ended
-from benchsuite.watcher.frames import asks_for_a_lock, role_of, user_line
+from benchsuite.watcher.frames import role_of, user_line, waits_on
 
 MOST_COST = 0.005
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5
@@ -156,17 +156,18 @@ class Looker:
 
     def _look(self) -> None:
         phase, step = self._phase()
-        frame = sys._current_frames().get(self._loop_thread)
+        found = None if phase is None else at(os.getpid(), self._native)
+        frame = sys._current_frames().get(self._loop_thread)  # which goes on as soon as a file is read
         if phase is None or frame is None:
             return
-        found = at(os.getpid(), self._native)
-        role, line, named = role_of(frame), user_line(frame), found is not None and asks_for_a_lock(frame)
+        role, line, named = role_of(frame), user_line(frame), waits_on(frame)
         del frame
         if self._phase() != (phase, step):
             return  # it went on while it was looked at
         word = seen_as(found, role)
-        if word == "lock" and found is not None and found.what == FUTEX and not named:
-            word = "unknown" if others_at(os.getpid(), self._native, "runs") else word  # they may work for it
+        if word == "lock" and found is not None and found.what == FUTEX and named != "lock":
+            by_others = others_at(os.getpid(), self._native, "runs")  # they may work for it
+            word = named or ("unknown" if by_others else word)
         self.tally.add(phase, word, found, line, step)
         if phase == "load":
             self._look_at_readers()

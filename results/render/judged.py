@@ -97,7 +97,7 @@ SAID: Mapping[str, str] = {
     "larger_batches": "larger batches, or gradients accumulated over several",
 }
 UNKNOWN_RANKS = "communication and waiting for other ranks are not known: mark them"
-IDLE_CORE = 0.5
+EXCHANGE, IDLE_CORE = 0.1, 0.5
 Numbers = Mapping[str, Any]
 
 
@@ -128,6 +128,8 @@ def _input(numbers: Numbers) -> str:
 def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     """What else was measured that bears on what is named."""
     found = []
+    if numbers.get("exchange_of_body_fraction", 0.0) >= EXCHANGE and "cannot_tell" in named:
+        found.append(UNKNOWN_RANKS)
     if "line" in numbers:
         rarely = numbers.get("line_steps_fraction", 1.0)
         often = f", in one step of {1 / rarely:.0f}" if rarely < 0.5 else ""

@@ -1,0 +1,2 @@
+set -e
+@BIN@/benchsuite data generate "$1/files" --workload resnet50 --format files --samples 800 --variant tiny
