@@ -29,10 +29,12 @@ QUESTION = "What holds the watched loops back?"
 UTILIZATION = "1 - share of the step that waits for input; not AU, which needs ceiling='replay'"
 UTILIZATION_REPLAYED = "AU: step time on batches seen before / step time, in blocks side by side"
 UNNAMED_DATA = 'from storage: not known without data="FOLDER", where the samples lie'
-PRINTED = {"other": "rest of the loop body"}
+PRINTED = {"load": "waiting for input", "h2d": "copy to the device", "other": "rest of the loop body"}
 OTHERS_LOAD = (
     "this loop's body includes waiting for another watched loader, {:.0%} of the step: its own answer tells why"
 )
+BAR = 20
+"""Characters of the bar of all of a step."""
 HIDDEN_SHARE = 0.005
 """What is less of the step, and was not marked, is not printed."""
 
@@ -151,7 +153,7 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
         *([f"Try {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
         *_table(found),
         _rates(found, names_data=told.reads_counted is not None),
-        f"utilization {found['utilization']:.2f} = {found['utilization_is']}",
+        *([] if found["au"] is None else [f"utilization {found['au']:.2f} = {found['utilization_is']}"]),
         *_own(found),
         *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
         *([OTHERS_LOAD.format(told.others_load_share)] if told.others_load_share >= HIDDEN_SHARE else []),
@@ -184,18 +186,23 @@ def _parts(found: Mapping[str, Any]) -> list[tuple[str, float]]:
     """The parts of the step that are printed, in their order, in seconds."""
     rows = [(PRINTED.get(name, name), found.get(f"{name}_s")) for name in (*PARTS, "other")]
     marked = any(seconds is not None for name, seconds in rows if name in PARTS[1:])
-    shown = [(name if marked or name == "load" else "loop body", s) for name, s in rows if s is not None]
+    shown = [(name if marked or name == PRINTED["load"] else "loop body", s) for name, s in rows if s is not None]
     return [row for row in shown if row[1] >= HIDDEN_SHARE * found["step_s_mean"] or row[0] != PRINTED["other"]]
 
 
 def _table(found: Mapping[str, Any]) -> list[str]:
     """The parts of the step, in their order, and the step."""
     step_s, shown = found["step_s_mean"], _parts(found)
-    tail = " · ".join(f"{name} {found[f'step_s_{name}'] * 1e3:.1f}" for name in ("p50", "p95", "p99"))
+    p50, p95, p99 = (found[f"step_s_{name}"] * 1e3 for name in ("p50", "p95", "p99"))
+    tail = f"median {p50:.1f}, p95 {p95:.1f}, p99 {p99:.1f}"
+    rows = [(name, seconds * 1e3, seconds / step_s) for name, seconds in shown]
     return [
-        f"{'':<22}{'ms/step':>9}{'share':>8}",
-        *(f" {name:<21}{seconds * 1e3:>9.1f}{seconds / step_s:>8.0%}" for name, seconds in shown),
-        f" {'step':<21}{step_s * 1e3:>9.1f}{1:>8.0%}   {tail}",
+        f" {'where a step goes':<21}{'ms':>9}{'share':>8}",
+        *(
+            f" {name:<21}{ms:>9.1f}{judged.percent(share):>8}   {'█' * round(BAR * share)}".rstrip()
+            for name, ms, share in rows
+        ),
+        f" {'step':<21}{step_s * 1e3:>9.1f}{'':>8}   {tail}",
     ]
 
 

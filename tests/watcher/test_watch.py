@@ -66,7 +66,11 @@ def test_a_notebook_shows_the_table_so_far(clock: Clock):
     shown = watch._repr_html_()
     rows = [[cell.text for cell in row] for row in ElementTree.fromstring(shown.replace("<br>", "<br/>")).iter("tr")]
     assert rows[0][1:] == ["ms/step", "share"]
-    assert rows[1:] == [["load", "2000.0", "25%"], ["loop body", "6000.0", "75%"], ["step", "8000.0", "100%"]]
+    assert rows[1:] == [
+        ["waiting for input", "2000.0", "25%"],
+        ["loop body", "6000.0", "75%"],
+        ["step", "8000.0", "100%"],
+    ]
     assert "&lt;mine&gt; · 40 steps counted<br" in shown and "waits for input" in shown
 
 
