@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from benchsuite.host.machine import text_of
+
 Doing = Literal[
     "runs",
     "faults",
@@ -203,8 +205,8 @@ def _name_of(pid: int, descriptor: int) -> str:
 @cache
 def _is_local(inode: str) -> bool:
     """Whether a socket lies between processes of one host (`AF_UNIX`)."""
-    with suppress(OSError):
-        return any(line.split()[6] == inode for line in Path("/proc/net/unix").read_text().splitlines()[1:])
+    with suppress(IndexError):
+        return any(line.split()[6] == inode for line in text_of(Path("/proc/net/unix")).splitlines()[1:])
     return False
 
 
