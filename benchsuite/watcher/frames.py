@@ -71,8 +71,8 @@ def role_of(frame: FrameType) -> Role | None:
 def waits_on(frame: FrameType) -> Literal["lock", "exchange"] | None:
     """What the innermost line names that a thread can wait for: a lock of Python's, or an exchange with other ranks."""
     file = frame.f_code.co_filename
-    if file.endswith("/threading.py") and frame.f_code.co_name in ("acquire", "__enter__"):
-        return "lock"
+    if file.endswith("/threading.py"):  # all else there waits for what another thread does
+        return "lock" if frame.f_code.co_name in ("acquire", "__enter__") else None
     work: Any = getattr(sys.modules.get("torch.distributed"), "Work", ())
     named = [_value(frame, word) for word in re.findall(r"(?:\w+\.)?\w+", linecache.getline(file, frame.f_lineno))]
     if any(isinstance(each, work) for each in named):

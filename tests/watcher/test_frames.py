@@ -1,0 +1,101 @@
+"""What the frames of threads that really are somewhere say of them."""
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader, Dataset
+
+from benchsuite.watcher.frames import is_users, role_of, user_line, waits_on
+
+LONG_S = 3.0
+
+
+@contextmanager
+def frame_in(wait: Callable[[], Any]) -> Iterator[FrameType]:
+    """The innermost frame of a thread that runs this, in a moment in which it waits."""
+
+    def run() -> None:
+        with suppress(queue.Empty):
+            wait()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    time.sleep(0.2)
+    yield sys._current_frames()[thread.ident or 0]
+
+
+class Read(Dataset[int]):
+    """Samples that take long."""
+
+    def __init__(self, sample_s: float) -> None:
+        self.sample_s = sample_s
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, row: int) -> int:
+        time.sleep(self.sample_s)
+        return row
+
+
+def put_together(samples: list[int]) -> list[int]:
+    time.sleep(LONG_S)
+    return samples
+
+
+def test_a_dataset_and_a_collate_function_are_told_apart():
+    with frame_in(lambda: next(iter(DataLoader(Read(LONG_S), 2)))) as frame:
+        assert role_of(frame) == "sample"
+        assert str(user_line(frame)).startswith("Read.__getitem__ (test_frames.py:")
+    with frame_in(lambda: next(iter(DataLoader(Read(0.0), 2, collate_fn=put_together)))) as frame:
+        assert role_of(frame) == "collate"
+
+
+def test_a_loop_that_waits_for_workers():
+    with frame_in(lambda: next(iter(DataLoader(Read(LONG_S), 1, num_workers=1)))) as frame:
+        assert role_of(frame) == "waits_for_readers"
+    empty = queue.Queue[int]()
+    with frame_in(lambda: empty.get(timeout=LONG_S)) as frame:
+        assert role_of(frame) == "waits_for_readers"
+
+
+def test_a_lock_is_named_by_its_line():
+    lock = threading.Lock()
+    lock.acquire()
+
+    def guarded() -> None:
+        if lock.acquire(timeout=LONG_S):
+            lock.release()
+
+    with frame_in(guarded) as frame:
+        assert waits_on(frame) == "lock"
+    with frame_in(lambda: threading.Event().wait(LONG_S)) as frame:
+        assert waits_on(frame) is None
+
+
+def test_a_line_that_writes_is_one():
+    reads, writes = os.pipe()
+
+    def stored() -> None:
+        with open(writes, "wb", 0) as file:
+            file.write(bytes(1 << 20))
+
+    with frame_in(stored) as frame:
+        assert role_of(frame) == "save"
+    os.set_blocking(reads, False)
+    with suppress(BlockingIOError):
+        while os.read(reads, 1 << 16):
+            time.sleep(0.01)
+    os.close(reads)
+
+
+def test_lines_of_libraries_are_nobodys():
+    assert is_users(__file__) and not is_users(os.__file__) and not is_users(pytest.__file__)
