@@ -30,7 +30,8 @@ test-all: $(VENV)/installed-dev
 # they skip with their reason elsewhere.
 test-rest: $(VENV)/installed-dev cluster-packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
-	$(BIN)/python -m pytest -n 4 $(BY_FILE) tests planner/tests -m "rest and not weekly and not full"
+	$(BIN)/python -m pytest -n 2 $(BY_FILE) tests planner/tests -m "rest and not cluster and not weekly and not full"
+	$(BIN)/python -m pytest -n 3 $(BY_FILE) tests/late tests/cluster tests/network -m "cluster and not full"
 
 horovod: $(VENV)/horovod
 

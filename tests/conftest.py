@@ -18,11 +18,13 @@ NUM_SAMPLES = 96
 SHARD_SAMPLES = 8
 """12 shards, so that 2 ranks x 2 workers each get three."""
 LONGEST = (
-    *("late/", "cluster/test_launchers.py", "cluster/", "network/"),
+    *("cluster/test_launchers.py", "late/test_stores.py", "late/test_data.py", "cluster/test_one_job.py"),
+    *("late/test_compaction.py", "cluster/test_container.py", "late/", "cluster/", "network/"),
     *("workloads/parallel/test_modes.py", "faults/", "runner/test_validate.py", "storage/loaders/", "plugins/"),
     *("test_imports.py", "test_packaging.py", "probe/", "trial/"),
 )
-"""Files that take minutes are begun first, so that of two processes none ends with a long one."""
+"""Files that take minutes are begun first, so that of two processes none ends with a long one; of those that wait for
+Slurm or for late mounts, one of each kind beside the other: three Slurms at once are too many for two cores."""
 SLOW = tuple(
     """
     cli/test_app.py::TestTrial::test_its_record cli/test_app.py::TestTrial::test_validate_on cli/test_broken_pipe.py

@@ -77,7 +77,7 @@ class ClusterBench(Bench):
 
     def wait_held(self) -> None:
         """Wait until a trial is held."""
-        wait_for(self.hold_file.with_suffix(".held").exists, "a trial that is held", 60)
+        wait_for(self.hold_file.with_suffix(".held").exists, "a trial that is held", 180)
 
     def status(self, file: Path) -> str:
         """What `benchsuite status` says."""

@@ -15,7 +15,7 @@ from tests.cluster.daemons import NODES, Daemons
 from tests.cluster.processes import marked, wait_for
 
 ENDED = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
-JOB_S = 90.0
+JOB_S = 240.0
 POLL_S = 0.2
 
 
