@@ -5,6 +5,10 @@ from pathlib import Path
 import pytest
 
 
+TIMEOUT_S = 600
+"""Jobs wait for their turn, and processes of several nodes for two cores."""
+
+
 def only_if_asked(folder: Path, reason: str | None, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark a folder's tests `cluster`; leave them out unless a marker or a path asks for them.
 
@@ -18,6 +22,8 @@ def only_if_asked(folder: Path, reason: str | None, config: pytest.Config, items
     for item in own:
         item.add_marker(pytest.mark.cluster)
         item.add_marker(pytest.mark.rest)
+        if not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         if reason:
             item.add_marker(pytest.mark.skip(reason=reason))
     named = any(Path(argument.partition("::")[0]).resolve().is_relative_to(folder) for argument in config.args)
