@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-
 TIMEOUT_S = 600
 """Jobs wait for their turn, and processes of several nodes for two cores."""
 
