@@ -27,6 +27,31 @@ from benchsuite.analysis.thresholds import (
 )
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders, UsedCores
 
+REMEDIES: Mapping[str, Sequence[str]] = {
+    "storage/reads": ("shards", "more_workers", "staging", "faster_storage"),
+    "storage/mapped_pages": ("staging", "read_ahead", "more_workers"),
+    "storage/amplification": ("smaller_chunks",),
+    "preprocessing/decode": ("more_workers", "cheaper_data"),
+    "preprocessing/collate": ("cheaper_collate", "more_workers"),
+    "preprocessing/hand_over": ("fewer_tensors", "longer_queue"),
+    "preprocessing/shuffle_buffer": ("smaller_buffer", "staying_workers"),
+    "preprocessing": ("more_workers",),
+    "client_cpu/cores": ("more_cores", "fewer_threads"),
+    "client_cpu/affinity": ("unbind",),
+    "waiting/lock": ("share_less",),
+    "waiting/socket": ("more_workers", "nearer_service"),
+    "waiting/child_process": ("in_process", "more_workers"),
+    "waiting/worker_start": ("staying_workers",),
+    "waiting/no_shard": ("more_shards",),
+    "waiting/sleep": ("no_sleep",),
+    "waiting/checkpoint": ("rarer_checkpoints", "background_checkpoints"),
+    "waiting/memory": ("more_memory",),
+    "imbalance/slow_rank": ("even_work",),
+    "imbalance/fewer_batches": ("even_batches",),
+    "communication/communication": ("faster_links", "larger_batches"),
+}
+"""Names of what helps, the best first, by verdict and cause."""
+
 
 @dataclass(frozen=True)
 class Found:
@@ -35,6 +60,15 @@ class Found:
     where: Where
     evidence: Mapping[str, float | int | str]
     alternatives: tuple[Where, ...] = ()
+
+    def remedies(self) -> tuple[str, ...]:
+        """Names of what helps, the best first; workers that compute want cores that are idle."""
+        named = self.alternatives or (self.where,)
+        found = dict.fromkeys(each for where in named for each in REMEDIES.get(str(where), ()))
+        idle = self.evidence.get("idle_cores", IDLE_CORES)
+        if self.where.verdict == "preprocessing" and float(idle) < IDLE_CORES:
+            return tuple("more_cores" if each == "more_workers" else each for each in found)
+        return tuple(found)
 
 
 def judge(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Found:

@@ -155,9 +155,9 @@ def _of_loop(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Judgem
     """The judgement of a watched loop."""
     found = loops.judge(figures, ranks)
     verdict, cause, named = found.where.verdict, found.where.cause, tuple(map(str, found.alternatives))
-    helps = judged.remedies(verdict, cause, named, found.evidence)
+    helps = found.remedies()
     said = judged.evidence(verdict, cause, found.evidence, named)
-    return Judgement(verdict, said, judged.remedy(helps), None, cause, found.evidence, named, tuple(helps))
+    return Judgement(verdict, said, judged.remedy(helps), None, cause, found.evidence, named, helps)
 
 
 def _with_error(found: Judgement, figures: Mapping[str, Any], setting: Setting, step: float) -> Judgement:

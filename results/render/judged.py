@@ -44,29 +44,6 @@ CAUSES: Mapping[str, str] = {
     "cannot_tell": "what cannot be seen from outside",
 }
 """What time goes to, by verdict and cause."""
-REMEDIES: Mapping[str, Sequence[str]] = {
-    "storage/reads": ("shards", "more_workers", "staging", "faster_storage"),
-    "storage/mapped_pages": ("staging", "read_ahead", "more_workers"),
-    "storage/amplification": ("smaller_chunks",),
-    "preprocessing/decode": ("more_workers", "cheaper_data"),
-    "preprocessing/collate": ("cheaper_collate", "more_workers"),
-    "preprocessing/hand_over": ("fewer_tensors", "longer_queue"),
-    "preprocessing/shuffle_buffer": ("smaller_buffer", "staying_workers"),
-    "preprocessing": ("more_workers",),
-    "client_cpu/cores": ("more_cores", "fewer_threads"),
-    "client_cpu/affinity": ("unbind",),
-    "waiting/lock": ("share_less",),
-    "waiting/socket": ("more_workers", "nearer_service"),
-    "waiting/child_process": ("in_process", "more_workers"),
-    "waiting/worker_start": ("staying_workers",),
-    "waiting/no_shard": ("more_shards",),
-    "waiting/sleep": ("no_sleep",),
-    "waiting/checkpoint": ("rarer_checkpoints", "background_checkpoints"),
-    "waiting/memory": ("more_memory",),
-    "imbalance/slow_rank": ("even_work",),
-    "imbalance/fewer_batches": ("even_batches",),
-    "communication/communication": ("faster_links", "larger_batches"),
-}
 SAID: Mapping[str, str] = {
     "shards": "a format of shards",
     "more_workers": "more workers",
@@ -97,7 +74,6 @@ SAID: Mapping[str, str] = {
     "larger_batches": "larger batches, or gradients accumulated over several",
 }
 UNKNOWN_RANKS = "communication and waiting for other ranks are not known: mark them"
-EXCHANGE, IDLE_CORE = 0.1, 0.5
 Numbers = Mapping[str, Any]
 
 
@@ -128,7 +104,7 @@ def _input(numbers: Numbers) -> str:
 def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     """What else was measured that bears on what is named."""
     found = []
-    if numbers.get("exchange_of_body_fraction", 0.0) >= EXCHANGE and "cannot_tell" in named:
+    if numbers.get("exchange_of_body_fraction") and "cannot_tell" in named:
         found.append(UNKNOWN_RANKS)
     if "line" in numbers:
         rarely = numbers.get("line_steps_fraction", 1.0)
@@ -146,15 +122,6 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
             found.append(f"a quota on cores is used up {percent(numbers['throttled_fraction'])} of the time")
     if "client_cpu/affinity" in named:
         found.append(f"{numbers['idle_cores']:.1f} cores are idle meanwhile")
-    return found
-
-
-def remedies(verdict: str, cause: str | None, alternatives: Sequence[str], numbers: Numbers) -> list[str]:
-    """Names of what helps, the best first; workers that compute want cores that are idle."""
-    named = list(alternatives) or [name_of(verdict, cause)]
-    found = list(dict.fromkeys(each for name in named for each in REMEDIES.get(name, ())))
-    if verdict == "preprocessing" and numbers.get("idle_cores", 1.0) < IDLE_CORE:
-        found = ["more_cores" if each == "more_workers" else each for each in found]
     return found
 
 
