@@ -31,8 +31,6 @@ MIN_STEPS = 20
 """Of fewer counted steps of a watched loop nothing is told."""
 NAMED_STEPS = 30
 """Of fewer counted steps of a watched loop no cause is named: a wait of one step in twenty comes once or not at all."""
-MIN_LOOKS = 10
-"""So many looks at what a share consists of must there be: one of ten is 10 %, and chance moves it by as much."""
 QUEUED_SHARE = 0.30
 """Readers that wait for a core for this share of the time that they want one lack cores."""
 QUOTA_SHARE = 0.25

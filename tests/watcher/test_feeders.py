@@ -183,7 +183,9 @@ def test_a_program_that_decodes_into_a_pipe_of_the_loaders_own_is_not_called_sto
         loader.program.wait()
         os.close(reads)
         os.close(writes)
-    assert watch.figures["bottleneck"] == "cannot_tell", watch.figures["bottleneck_evidence"]
+    found = watch.figures["bottleneck"], watch.figures["cause"]
+    seen_or_not = (("cannot_tell", None), ("waiting", "child_process"))  # the loop is short: a look may miss it
+    assert found in seen_or_not, watch.figures["evidence"]
 
 
 def test_multiprocessings_own_helpers_are_no_workers():
