@@ -13,7 +13,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Genera
 from typing import Any, NamedTuple
 
 from benchsuite.host.processes import children
-from benchsuite.watcher.looks import looking
+from benchsuite.looking.looks import looking
 
 HANDING_OVER = frozenset({"asyncio", "concurrent", "multiprocessing", "queue", "_queue", "subprocess", "threading"})
 """Packages whose objects pass things between threads or processes."""

@@ -4,14 +4,14 @@ No collective is called: a rank that watches alone, or ends early, hangs nobody 
 """
 
 import json
-import os
-import socket
 import sys
 import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchsuite.contract.rank_samples import Block, RankSamples, Reads, SeenReaders, UsedCores, parse_result
+from benchsuite.contract.rank_samples import Block, RankSamples, Reads, parse_result
+from benchsuite.looking.counted import used_cores
+from benchsuite.looking.readers import seen_readers
 from benchsuite.watcher.loop import Loop, StepLog
 
 WAIT_S = 10.0
@@ -24,13 +24,7 @@ MIN_CEILING_STEPS = 8
 
 def rank_samples(loop: Loop, rank: int, queue_batches: int, workers_stay: bool, **facts: Any) -> RankSamples:
     """What a loop that has ended measured, or one that goes on so far."""
-    counted, loads = loop.counted, loop.loads
-    own, fed, beside = (
-        None if not loads.seconds else part / loads.seconds for part in (loads.own_s, loads.fed_s, loads.beside_s)
-    )
-    if beside is not None and loop.feeders.unseen:
-        beside += counted.below_cpu_s / counted.wall_s
-    busy = loop.readers.busy_fraction() if loop.readers.num_readers else own
+    counted = loop.counted
     waiting = None if counted.run_queue_s is None or not counted.wall_s else counted.run_queue_s / counted.wall_s
     return RankSamples(
         rank,
@@ -38,33 +32,17 @@ def rank_samples(loop: Loop, rank: int, queue_batches: int, workers_stay: bool, 
         blocks=_blocks(loop, waiting),
         first_batch_s=loop.first_batch_s,
         reads=Reads(counted.read_call_bytes, counted.storage_bytes, seconds=counted.wall_s),
-        seen_readers=SeenReaders(
-            loop.readers.num_readers,
-            busy,
-            own,
-            fed,
-            beside,
-            loop.refill_s,
-            queue_batches,
-            workers_stay,
-            loads.body_own_s / loads.body_s if loads.body_s else None,
-            loads.body_process_s / loads.body_s if loads.body_s else None,
-            loop.readers.queued_fraction(),
-            tuple(sorted(loop.readers.cpus)),
-            loop.batch_bytes,
-            loop.num_passes,
+        seen_readers=seen_readers(
+            loop.loads,
+            loop.readers,
+            counted.below_cpu_s / counted.wall_s if loop.feeders.unseen else 0.0,
+            refill_s=loop.refill_s,
+            queue_batches=queue_batches,
+            workers_stay=workers_stay,
+            batch_bytes=loop.batch_bytes,
+            passes=loop.num_passes,
         ),
-        used_cores=UsedCores(
-            socket.gethostname(),
-            tuple(sorted(os.sched_getaffinity(0))),
-            counted.wall_s,
-            counted.everyone_cpu_s,
-            counted.own_cpu_s,
-            counted.throttled_fraction,
-            counted.idle_s / counted.wall_s if counted.wall_s else None,
-            os.cpu_count(),
-            counted.memory_stall_fraction,
-        ),
+        used_cores=used_cores(counted),
         **facts,
     )
 

@@ -27,13 +27,13 @@ from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.environment import file_system
 from benchsuite.host.machine import this_machine
+from benchsuite.looking.inside import Inside, LookInside, TimedCollate
+from benchsuite.looking.looks import Looker
 from benchsuite.results.render.words import typed
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of
-from benchsuite.watcher.inside import Inside, LookInside, TimedCollate
-from benchsuite.watcher.looks import Looker
 from benchsuite.watcher.loop import Loop, RowCounter, kinds_of_steps
 from benchsuite.watcher.ranks import Ranks, rank_samples
 from benchsuite.watcher.timestamps import Stamps, stamps_for

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from benchsuite.watcher.frames import is_users, role_of, user_line, waits_on
+from benchsuite.looking.frames import is_users, role_of, user_line, waits_on
 
 LONG_S = 3.0
 

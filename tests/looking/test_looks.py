@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 import benchsuite
-from benchsuite.watcher.looks import MOST_COST, NAME, Looker
+from benchsuite.looking.looks import MOST_COST, NAME, Looker
 from tests.helpers.watching import watched
 
 STEPS, STEP_S = 80, 0.01

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchsuite.contract.rank_samples import Line, Looks
 from benchsuite.host.syscalls import FUTEX, At, at, has_ended
-from benchsuite.watcher.frames import role_of, user_line, waits_on
+from benchsuite.looking.frames import role_of, user_line, waits_on
 
 MOST_COST = 0.005
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from benchsuite.contract.rank_samples import SeenReaders
 from benchsuite.host.processes import children, scheduled_s
 from benchsuite.storage.observe.counters import ProcessIO, processes_io
 
@@ -163,3 +165,25 @@ class ReaderTimes:
     def queued_fraction(self) -> float | None:
         """Share of the time looked at in which the readers waited for a core; None where nothing was seen."""
         return self._queued_s / self._seen_s if self._seen_s else None
+
+
+def seen_readers(loads: LoadTimes, readers: ReaderTimes, below_cores: float = 0.0, **facts: Any) -> SeenReaders:
+    """What the readers of a loop did, with what else is known of them.
+
+    `below_cores`: cores that processes below this one keep busy, where it is not known which of them read.
+    """
+    own, fed, beside = (
+        part / loads.seconds if loads.seconds else None for part in (loads.own_s, loads.fed_s, loads.beside_s)
+    )
+    return SeenReaders(
+        readers.num_readers,
+        readers.busy_fraction() if readers.num_readers else own,
+        own,
+        fed,
+        None if beside is None else beside + below_cores,
+        body_busy_fraction=loads.body_own_s / loads.body_s if loads.body_s else None,
+        body_cores=loads.body_process_s / loads.body_s if loads.body_s else None,
+        queued_fraction=readers.queued_fraction(),
+        cpus=tuple(sorted(readers.cpus)),
+        **facts,
+    )

@@ -18,9 +18,9 @@ from pydantic import TypeAdapter
 
 from benchsuite.contract.rank_samples import Line, Looks
 from benchsuite.host.processes import born_s
+from benchsuite.looking.looks import Looker, Tally
+from benchsuite.looking.readers import thread_clock
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
-from benchsuite.watcher.looks import Looker, Tally
-from benchsuite.watcher.readers import thread_clock
 
 LOOKS = TypeAdapter(Looks)
 
