@@ -5,9 +5,11 @@ Nothing is taken for the cause because nothing else was found: what no look show
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from benchsuite.analysis.thresholds import MAIN_SHARE
+from benchsuite.analysis.setting import Setting
+from benchsuite.analysis.thresholds import LEAST_LOOKS, MAIN_SHARE
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
@@ -28,6 +30,7 @@ Shares = dict[Where, float]
 COMPUTE = Where("compute", "compute")
 UNSEEN = Where(CANNOT_TELL)
 A_WAIT = Where("waiting")
+CORES = Where("client_cpu", "cores")
 RUNS = frozenset({"runs", "decode", "collate", "hand_over", "start", "shuffle", "save"})
 """Words of a thread that computes, of which its clock tells the share better than looks do: a thread of Python that
 looks comes to its turn when the other one waits."""
@@ -63,30 +66,57 @@ OF_BODY: Mapping[str, Where] = {
 }
 
 
-def of_input(looks: Looks | None, seen: SeenReaders) -> Shares:
-    """Shares of the time that a loop waits for its input."""
+def with_clocks(looks: Looks | None, figures: Mapping[str, Any], setting: Setting) -> Looks | None:
+    """The looks; where readers were hardly looked at, what their own clocks say in place of it.
+
+    A wait within a read call is one for reads only where readers time these calls themselves.
+    """
+    read, decode = figures.get("read_s_per_sample"), figures.get("decode_s_per_sample")
+    if looks is not None and _is_enough(looks.readers if "waits_for_readers" in looks.load else looks.load):
+        return looks
+    if setting.watched or read is None or decode is None or not read + decode:
+        return looks
+    computed = figures.get("read_cpu_s_per_sample") or 0.0
+    wait = ("faults" if setting.maps_files else "reads") if setting.reads_told else "unseen"
+    told = {wait: max(0.0, read - computed), "runs": decode + computed}
+    words = {word: LEAST_LOOKS * share for word, share in _shares(told).items()}
+    inside = Looks(
+        {}, {}, {}, {}, [], collate_and_cpu_s=(figures.get("collate_s_per_sample") or 0.0, decode + computed)
+    )
+    return replace(looks or inside, load={"waits_for_readers": 1.0}, readers=words, inside=inside)
+
+
+def of_input(looks: Looks | None, seen: SeenReaders | None, requests_counted: bool = False) -> Shares:
+    """Shares of the time that a loop waits for its input.
+
+    `requests_counted`: readers ask a bucket by a client of ours, which counts; what they wait for is its answers.
+    """
     if looks is None:
         return {UNSEEN: 1.0}
-    words = _by_clock(looks.load, seen.loading_thread_busy_fraction, looks)
+    table = dict(OF_READERS)
+    if requests_counted:
+        table |= dict.fromkeys(("socket", "lock", "other", "unseen"), Where("storage", "reads"))
+    words = _by_clock(looks.load, seen.loading_thread_busy_fraction if seen is not None else None, looks)
     waited = words.pop("waits_for_readers", 0.0)
-    found = _named(words, OF_READERS)
-    for where, share in _of_readers(looks).items():
+    found = named(words, table)
+    for where, share in _of_readers(looks, seen, table).items():
         found[where] = found.get(where, 0.0) + waited * share
     return found
 
 
-def _of_readers(looks: Looks) -> Shares:
+def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Where]) -> Shares:
     """What readers do while the loop waits for them, those left out that have nothing to do."""
     inside = looks.inside.readers if looks.inside is not None else {}
     words = {
         word: count for word, count in (looks.readers or inside).items() if word not in ("idle", "ended", "unknown")
     }
-    if not sum(words.values()):
-        return {UNSEEN: 1.0}
     found = _shares(words)
+    if not _is_enough(words):  # the kernel's clock tells at least how much they computed
+        busy = min(1.0, seen.busy_fraction or 0.0) if seen is not None and seen.num_readers else 0.0
+        found = {"runs": busy, "unseen": 1 - busy}
     parts = _computing({word: count for word, count in inside.items() if word in RUNS - {"runs"}}, looks.inside)
     running = found.pop("runs", 0.0) if parts else 0.0
-    return _named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), OF_READERS)
+    return named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), table)
 
 
 def of_body(looks: Looks | None, seen: SeenReaders, on_device: bool) -> Shares:
@@ -96,10 +126,10 @@ def of_body(looks: Looks | None, seen: SeenReaders, on_device: bool) -> Shares:
     if looks is None or not sum(looks.body.values()):
         busy = _busy(seen)
         return {COMPUTE: busy, UNSEEN: 1 - busy}
-    named = dict(OF_BODY) | ({"other": COMPUTE, "exchange": COMPUTE} if on_device else {})
+    table = dict(OF_BODY) | ({"other": COMPUTE, "exchange": COMPUTE} if on_device else {})
     if on_device or (seen.body_cores or 0.0) >= MAIN_SHARE:
-        named["unknown"] = COMPUTE  # it waits for a device, or for threads of a library that compute for it
-    return _named(_by_clock(looks.body, None if on_device else seen.body_busy_fraction), named)
+        table["unknown"] = COMPUTE  # it waits for a device, or for threads of a library that compute for it
+    return named(_by_clock(looks.body, None if on_device else seen.body_busy_fraction), table)
 
 
 def _busy(seen: SeenReaders) -> float:
@@ -129,15 +159,21 @@ def _by_clock(looks: Mapping[str, float], busy: float | None, timed: Looks | Non
     }
 
 
+def _is_enough(counts: Mapping[str, float]) -> bool:
+    """Whether they are so many that their shares say something."""
+    return sum(counts.values()) >= LEAST_LOOKS
+
+
 def _shares(counts: Mapping[str, float]) -> dict[str, float]:
     total = sum(counts.values())
     return {word: count / total for word, count in counts.items()} if total else {}
 
 
-def _named(words: Mapping[str, float], named: Mapping[str, Where]) -> Shares:
+def named(words: Mapping[str, float], table: Mapping[str, Where]) -> Shares:
+    """Shares by verdict and cause, from those by word."""
     found: Shares = {}
     for word, share in words.items():
-        where = named.get(word, UNSEEN)
+        where = table.get(word, UNSEEN)
         found[where] = found.get(where, 0.0) + share
     return found
 

@@ -11,15 +11,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from benchsuite import storage
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
 from benchsuite.analysis.caveats import caveats, uncounted_caveats, utilization_caveats
 from benchsuite.analysis.epoch import cold_window, epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
-from benchsuite.analysis.metrics import figures, whole_epoch_utilization
+from benchsuite.analysis.metrics import figures, foreign_cores, whole_epoch_utilization
 from benchsuite.analysis.operator_figures import operator_figures
-from benchsuite.analysis.verdict import Setting, verdict
+from benchsuite.analysis.setting import Setting
+from benchsuite.analysis.verdict import verdict
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankSamples, on_one_clock, read_progress, read_result
 from benchsuite.contract.trial_spec import digest, match_id, revision_fields, trial_id
@@ -29,10 +32,13 @@ from benchsuite.host.interference import Finding
 from benchsuite.host.staged_copies import copies_folder
 from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.record import RECORDS, Kind, Record, Status, TrialRecord
-from benchsuite.results.store.verdicts import CANNOT_TELL, VERDICT
+from benchsuite.results.store.verdicts import VERDICT
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
+RANKS = TypeAdapter(list[RankSamples])
+BESIDE_VERDICT = ("evidence", "alternatives", "remedies")
+"""Fields of a record that say more of its verdict."""
 CLOCK_SET_S = 10.0
 """How far the clock of the day may fall behind the monotonic one: gathering facts comes before it is first read."""
 
@@ -187,7 +193,7 @@ def conclude(attempt: Attempt, outcome: Outcome, folder: Path) -> tuple[TrialRec
 
 
 def measured(
-    attempt: Attempt, results: list[RankSamples], foreign_cores: float | None
+    attempt: Attempt, results: list[RankSamples], others_cores: float | None
 ) -> tuple[TrialRecord, dict[str, Any]]:
     """The record of an attempt whose ranks all finished."""
     spec = attempt.point.spec
@@ -196,31 +202,26 @@ def measured(
     stored_on = file_system_of(attempt.env.get(read_from, {}).get("file_system"))
     values = figures(spec, results, flops_of(spec, results))
     values |= reads_figures(results, stored_on.reads_counted) | operator_figures(values, results)
-    values["foreign_cpu_cores"] = foreign_cores
+    if others_cores is None and (others := foreign_cores(results)) is not None:
+        others_cores = others[0]
+    values["foreign_cpu_cores"] = others_cores
     ahead_kb = attempt.env.get(read_from, {}).get("read_ahead_kb")
     window = None
     if (manifest := attempt.point.manifest) is not None:
         window = cold_window(spec, values, manifest, attempt.env, ahead_kb)
         taken = whole_epoch_utilization(results, spec.emulated_step_s)
         values |= epoch_figures(spec, values, manifest, window, taken)
-    values |= _judged(values, attempt, results)
     profile = profile_of([result.io_profile for result in results if result.io_profile])
     ranks, cores = _crowded(attempt)
     ranges = [("traced", "steps were marked for Nsight Systems, which takes a part of their time")]
     found = ranges if spec.measure.profile == "nvtx" else []
-    found += traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, foreign_cores, ranks)
+    found += traced(values, profile) + caveats(spec, results, cores, stored_on.client_visible, others_cores, ranks)
     found += counter_caveats(spec, values, ahead_kb) + mount_caveats(results, stored_on.reads_counted)
     found += uncounted_caveats(results)
     found += epoch_caveats(spec, values, ahead_kb, window)
     found += utilization_caveats(spec, values.get("au"), values.get("ceiling_step_s"))
-    record = attempt.record(
-        "ok",
-        details_of(found),
-        phase="done",
-        figures=values,
-        io_profile=profile,
-    )
-    return record, _samples(results)
+    record = attempt.record("ok", details_of(found), phase="done", figures=values, io_profile=profile)
+    return _judged(record, attempt, results), _samples(results)
 
 
 def _told_by(ranks: Sequence[RankSamples], env: Mapping[str, Any]) -> dict[str, Any]:
@@ -240,18 +241,27 @@ def _crowded(attempt: Attempt) -> tuple[int, int]:
     return max(nodes, key=lambda node: node[0] / node[1], default=(attempt.point.spec.ranks, attempt.env["cores"]))
 
 
-def _judged(values: Mapping[str, Any], attempt: Attempt, results: Sequence[RankSamples] = ()) -> dict[str, str | None]:
-    """The verdict as figures."""
-    judged = verdict(values, _setting(attempt), results)
-    return {} if judged is None else judged.figures()
+def _judged(record: TrialRecord, attempt: Attempt, results: Sequence[RankSamples]) -> TrialRecord:
+    """The record with the verdict that follows from its figures; of a trial that was traced with none."""
+    if record.io_profile is not None and record.io_profile["by"] == "strace":
+        return record
+    values = record.figures.model_dump()
+    found = verdict(values, _setting(attempt), results)
+    said = {} if found is None else found.figures()
+    beside = {name: said.pop(name, None) or None for name in BESIDE_VERDICT}
+    figures_ = type(record.figures).model_validate(values | said)
+    return record.model_copy(update={"figures": figures_, **beside})
 
 
-def with_ceilings(attempt: Attempt, record: TrialRecord, ceilings: Mapping[str, Any]) -> TrialRecord:
+def with_ceilings(
+    attempt: Attempt, record: TrialRecord, ceilings: Mapping[str, Any], samples: Mapping[str, Any] | None
+) -> TrialRecord:
     """The record with what its input could give at best, and the verdict that follows from it."""
-    values = record.figures.model_dump() | dict(ceilings)
-    if ceilings and record.figures.bottleneck not in (None, CANNOT_TELL):
-        values |= _judged(values, attempt)
-    return record.model_copy(update={"figures": type(record.figures).model_validate(values)})
+    if not ceilings:
+        return record
+    figures_ = type(record.figures).model_validate(record.figures.model_dump() | dict(ceilings))
+    record = record.model_copy(update={"figures": figures_})
+    return record if samples is None else _judged(record, attempt, RANKS.validate_python(samples["ranks"]))
 
 
 def traced(values: dict[str, Any], profile: Mapping[str, Any] | None) -> list[tuple[str, str]]:

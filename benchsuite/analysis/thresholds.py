@@ -51,5 +51,7 @@ FEWER_BATCHES = 0.10
 """A rank with this share of steps fewer than another has fewer batches; a step or two are those in flight."""
 SLOWER_RANK = 1.3
 """A rank whose own part of a step takes so much longer than another's is the one that is waited for."""
+LEAST_LOOKS = 10
+"""Shares of fewer looks are chance: of ten, seven are of one kind where it takes half of the time once in six times."""
 SURE_LOOKS = 2.0
 """Where a step is seen so often at a line, no step that comes to that line goes unseen."""

@@ -39,6 +39,10 @@ OF_PLACES: tuple[tuple[str, frozenset[str], Role], ...] = (
     ("multiprocessing/queues.py", frozenset({"_feed"}), "idle"),
     ("utils/data/_utils/collate.py", frozenset(), "collate"),
     ("utils/data/dataloader.py", frozenset({"_try_get_data", "_get_data"}), "waits_for_readers"),
+    ("storage/loaders/reader.py", frozenset({"fill"}), "sample"),
+    ("storage/loaders/threads.py", frozenset({"_run", "_free_slot"}), "idle"),
+    ("storage/loaders/threads.py", frozenset({"__next__"}), "waits_for_readers"),
+    ("storage/loaders/dali.py", frozenset({"_next"}), "waits_for_readers"),
     ("torch/autograd/graph.py", frozenset({"_engine_run_backward"}), "backward"),
     ("torch/serialization.py", frozenset({"save", "_save", "_legacy_save"}), "save"),
 )

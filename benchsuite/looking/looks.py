@@ -193,8 +193,10 @@ def _seen_outside(pid: int) -> tuple[str, At | None]:
     found = at(pid, pid)
     if found is None and has_ended(pid):
         return "ended", found
-    if found is not None and found.what == FUTEX and others_at(pid, pid, "runs"):
-        return "runs", found
+    if found is not None and found.what == FUTEX:
+        for doing in ("runs", "reads", "faults"):
+            if others_at(pid, pid, doing):  # for it: Python's lock has one holder, and libraries read in threads
+                return doing, found
     if found is None or found.what not in own_pipes(int(time.monotonic())):
         return seen_as(found, None), found
     return "hand_over" if found.doing == "writes_pipe" or others_at(pid, pid, "runs", "writes_pipe") else "idle", found
@@ -218,6 +220,8 @@ def _seen_beside(thread: int) -> tuple[str, At | None]:
     known = [each.ident for each in threading.enumerate() if each.native_id == thread]
     frame = sys._current_frames().get(known[0] or 0) if known else None
     role = None if frame is None else role_of(frame)
+    if frame is None and found is not None and found.what == FUTEX:
+        return "idle", found  # a library's own thread, which waits to be asked
     return seen_as(found, "idle" if role == "waits_for_readers" else role), found
 
 

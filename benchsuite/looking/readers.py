@@ -115,27 +115,28 @@ def thread_clock(thread: int) -> int:
 
 @dataclass
 class ReaderTimes:
-    """How busy worker processes are: seconds on a core or waiting for one, over the seconds they were looked at.
+    """How busy readers are, processes or threads: seconds on a core or waiting for one, over the seconds looked at.
 
     A reader that is not busy waits: for reads, or because the queue is full.
     """
 
-    pids: list[int] = field(default_factory=list)
+    tasks: list[int | str] = field(default_factory=list)
+    """Processes by their number, threads of this one as `self/task/NUMBER`."""
     num_readers: int = 0
     cpus: frozenset[int] = frozenset()
     """The cores that they may use."""
-    _last: dict[int, tuple[float, float, float]] = field(default_factory=dict)
+    _last: dict[int | str, tuple[float, float, float]] = field(default_factory=dict)
     _busy_s: float = 0.0
     _queued_s: float = 0.0
     _seen_s: float = 0.0
     _next_s: float = 0.0
     _pause_s: float = FIRST_PAUSE_S
 
-    def watch(self, pids: Collection[int]) -> None:
+    def watch(self, processes: Collection[int], threads: Collection[int] = ()) -> None:
         """Take these for the readers from now on; those known already go on."""
-        self.pids = sorted(pids)
-        self.num_readers = max(self.num_readers, len(pids))
-        self._last = {pid: last for pid, last in self._last.items() if pid in pids}
+        self.tasks = [*sorted(processes), *(f"self/task/{thread}" for thread in sorted(threads))]
+        self.num_readers = max(self.num_readers, len(self.tasks))
+        self._last = {task: last for task, last in self._last.items() if task in self.tasks}
         self._pause_s, self._next_s = FIRST_PAUSE_S, 0.0
 
     def due(self, now_s: float) -> bool:
@@ -144,17 +145,17 @@ class ReaderTimes:
 
     def look(self, counts: bool = True) -> None:
         """Add what the readers did since the last look; or leave that out, and begin anew here."""
-        for pid in self.pids:
-            began_s, times, now_s = time.perf_counter(), scheduled_s(pid), time.perf_counter()
+        for task in self.tasks:
+            began_s, times, now_s = time.perf_counter(), scheduled_s(task), time.perf_counter()
             if times is not None:
                 busy, queued = sum(times), times[1]
-                seen_s, before, queued_before = self._last.get(pid, (began_s, busy, queued))
+                seen_s, before, queued_before = self._last.get(task, (began_s, busy, queued))
                 if counts:
                     self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
                     self._queued_s += queued - queued_before
-                self._last[pid] = began_s, busy, queued  # what it does meanwhile is within the time that is taken
+                self._last[task] = began_s, busy, queued  # what it does meanwhile is within the time that is taken
                 with suppress(OSError):
-                    self.cpus |= os.sched_getaffinity(pid)
+                    self.cpus |= os.sched_getaffinity(task if isinstance(task, int) else int(Path(task).name))
         self._next_s = time.perf_counter() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if counts else FIRST_PAUSE_S
 

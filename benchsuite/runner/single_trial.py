@@ -82,7 +82,7 @@ def run_with_launcher(point: Point, launcher: Launcher, store: ResultsStore | No
     if loader_alone is None:
         return record, samples
     ceilings, _ = _measure(new_attempt(loader_alone, "default", 0, "trial", None), launcher, None)
-    return with_ceilings(attempt, record, ceiling_figures(ceilings)), samples
+    return with_ceilings(attempt, record, ceiling_figures(ceilings), samples), samples
 
 
 def _measure(attempt: Attempt, launcher: Launcher, guard: Guard | None) -> RecordAndSamples:

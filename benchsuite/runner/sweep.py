@@ -333,7 +333,7 @@ def run_attempt(
             record = keep_traces(record, folder, store.path / "traces" / record.record_id, store.path)
             record = with_roof(attempt.point.spec, record, store)
             if record.status == "ok" and ceilings is not None:
-                record = with_ceilings(attempt, record, _find_ceilings(attempt, store, launcher, ceilings))
+                record = with_ceilings(attempt, record, _find_ceilings(attempt, store, launcher, ceilings), samples)
         except (KeyboardInterrupt, Terminated):
             append(record, samples)
             raise

@@ -19,6 +19,7 @@ import torch
 
 from benchsuite.contract.rank_samples import FLOPS_FILE, Block, Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.looking.readers import LoadTimes
 from benchsuite.storage.loaders import Batch
 from benchsuite.trial.clock import Clock, on_device_s
 from benchsuite.trial.emulated import EmulatedDevice
@@ -161,14 +162,22 @@ def instrument_s_per_step(clock: Clock, heart: Heartbeat, blocks: Sequence[Block
     parts = tuple(next((block.parts for block in reversed(blocks) if block.parts), {}))
     if not parts:
         return None
-    return median(_empty_block(clock, heart, parts) for _ in range(EMPTY_BLOCKS)) / EMPTY_STEPS
+    loads = LoadTimes()
+    loads.open(())
+    try:
+        return median(_empty_block(clock, heart, loads, parts) for _ in range(EMPTY_BLOCKS)) / EMPTY_STEPS
+    finally:
+        loads.close()
 
 
-def _empty_block(clock: Clock, heart: Heartbeat, parts: Sequence[str]) -> float:
+def _empty_block(clock: Clock, heart: Heartbeat, loads: LoadTimes, parts: Sequence[str]) -> float:
     """Seconds of one block of empty steps."""
     began_s = time.perf_counter()
     clock.start()
     for _ in range(EMPTY_STEPS):
+        if "load" in parts:
+            loads.begin()
+            loads.end()
         for part in parts:
             clock.mark(part)
         heart.beat()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from benchsuite.storage.observe.io_trace import Tracer
 from benchsuite.trial.bucket import BucketWatch
 from benchsuite.trial.clock import Clock
 from benchsuite.trial.emulated import EmulatedDevice
+from benchsuite.trial.seen import Seen
 from benchsuite.trial.strace import Strace
 from benchsuite.workloads.parallel.step import Training
 
@@ -31,6 +33,8 @@ class Stepper:
     heart: Heartbeat
     count: Callable[[], Callable[[], dict[str, float]]] = lambda: dict
     """Begins to count what the device counts; what it returns ends that."""
+    seen: Seen = field(default_factory=Seen)
+    """Sees the rank while its steps count."""
     steps_s: float = 0.0
     num_steps: int = 0
     loss: float | None = None
@@ -73,10 +77,13 @@ class Feed:
     """The watch over the readers' client, where they read a bucket."""
     began: ReaderCounts | None = None
     """What the readers had done when the queue last began to be emptied."""
+    seen: Seen | None = None
+    """Is told when the step waits for its batch."""
 
     def __call__(self) -> Batch:
         """The next batch."""
-        delivered = next(self.loader)
+        with nullcontext() if self.seen is None else self.seen.loading():
+            delivered = next(self.loader)
         self.consumed_batches += 1
         self.rows += delivered.rows
         return delivered.batch

@@ -1,6 +1,7 @@
 """Run a trial's blocks of steps: the real loader, interleaved with the ceiling where that is not known."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +43,8 @@ def plain_block(stepper: Stepper, batch: Batch, steps: int, kind: str = "plain",
     Counted from the end of an uncounted step: ranks that exchange end one together, and begin a block one by one.
     """
     barrier()
-    times = stepper.run(lambda: batch, SETTLING_STEPS + steps).after(SETTLING_STEPS)
+    with stepper.seen.counting() if kind == "plain" else nullcontext():
+        times = stepper.run(lambda: batch, SETTLING_STEPS + steps).after(SETTLING_STEPS)
     barrier()  # what a rank does next would take cores from those that still take their last step
     rows = len(next(iter(batch.values())))
     return replace(times, kind=kind, consumed_samples=rows * steps, queue_full=queue_full)
@@ -61,7 +63,8 @@ def loader_block(
     uncounted = stepper.run(next_batch, drained).step_s() if drained else []
     feed.rows.clear()
     before, threads = feed.loader.counts(), feed.bucket.thread_s() if feed.bucket else {}
-    times = stepper.run(next_batch, steps)
+    with stepper.seen.counting():
+        times = stepper.run(next_batch, steps)
     after, client_s = feed.loader.counts(), busiest_s(threads, feed.bucket.thread_s()) if feed.bucket else None
     return replace(
         times,

@@ -34,6 +34,7 @@ from benchsuite.trial.measure import (
     reconciled,
     rest_of_epoch,
 )
+from benchsuite.trial.seen import Seen
 from benchsuite.trial.setup import bind, build, devices_of, join, limit_waits, patience_s, rendezvous_of, settle
 from benchsuite.workloads.parallel.step import Training
 from benchsuite.workloads.workload import Workload
@@ -71,7 +72,8 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     batch = workload.synthetic(spec.variant_in(workload.variants), spec.rank_batch, device) if batch is None else batch
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
-    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me))
+    seen = _seen(feed)
+    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me), seen)
     heart.total(_total_steps(spec) + io_observer.torch_steps(spec))
     startup_s = time.perf_counter() - me.launched_s
     if not spec.emulated:
@@ -80,6 +82,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     heart.phase("measure")
     with io_observer.captured(spec):
         blocks, reads = _measure(spec, stepper, feed, batch, me, placed)
+    seen.end()
     found = RankSamples(
         me.rank,
         "ok",
@@ -92,6 +95,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         clock_offset_s=me.clock_offset_s,
         reads=reads,
         **_told(feed, counters, stepper),
+        **seen.samples(blocks, feed.loader.queue_batches if feed else 0),
         **costs.of_model(spec, workload, training, batch),
         **(staged | page_cache.found(cached)),
     )
@@ -119,6 +123,14 @@ def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> No
     """Let the watch over requests see the feed's readers, unless they read a staged copy."""
     if feed and spec.data.staging != "copy":
         feed.bucket = bucket
+
+
+def _seen(feed: Feed | None) -> Seen:
+    """What sees this rank, and its readers where it has some."""
+    if feed is None:
+        return Seen()
+    feed.seen = Seen(feed.loader.reading)
+    return feed.seen
 
 
 def _first_batch(

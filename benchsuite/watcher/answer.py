@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.analysis.metrics import foreign_cores, slowest_rank, watched_figures
-from benchsuite.analysis.record_builder import Measuring, details_of
+from benchsuite.analysis.record_builder import BESIDE_VERDICT, Measuring, details_of
+from benchsuite.analysis.setting import Setting
 from benchsuite.analysis.thresholds import MIN_STEPS
-from benchsuite.analysis.verdict import Setting, verdict
+from benchsuite.analysis.verdict import verdict
 from benchsuite.contract.rank_samples import PARTS, RankSamples
 from benchsuite.contract.trial_spec import digest
 from benchsuite.grid.blocks import STEADY_TURNS
@@ -69,7 +70,7 @@ def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     found["utilization"] = 1 - found["input_stall_fraction"] if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     slowest = ranks[slowest_rank(ranks, "loader")]
-    setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores)
+    setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores, watched=True)
     judged = verdict(found, setting, ranks)
     found |= {} if judged is None else judged.figures()
     return found | {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}
@@ -133,7 +134,7 @@ def record_of(
     point = digest({"watch": spec})
     measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=point, repeat=repeat)
     values = TrialFigures.model_validate(dict(found))
-    beside = {name: found[name] for name in ("evidence", "alternatives", "remedies") if found.get(name)}
+    beside = {name: found[name] for name in BESIDE_VERDICT if found.get(name)}
     made = measured.record("failed" if reason else "ok", details_of(noted), reason=reason, figures=values, **beside)
     assert isinstance(made, TrialRecord)
     return made

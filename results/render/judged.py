@@ -72,7 +72,19 @@ SAID: Mapping[str, str] = {
     "even_batches": "as many samples for each rank",
     "faster_links": "faster links",
     "larger_batches": "larger batches, or gradients accumulated over several",
+    "more_microbatches": "more microbatches, or schedule interleaved or zero_bubble",
+    "more_clients": "more workers with loader torch, each of which has a client of its own",
+    "idle_cores": "measuring again on idle cores: this says nothing of the job itself",
+    "quiet_disk": "measuring again while nothing else reads from this disk: this says nothing of the job itself",
+    "profile": "--profile torch, which tells exposed communication within compiled blocks",
 }
+SHARES: Mapping[str, str] = {
+    "input_stall_fraction": "waiting for input",
+    "cpu_contention_fraction": "waiting for a core",
+    "worker_busy_fraction": "the worker processes being busy",
+    "loading_thread_busy_fraction": "the loading thread being busy",
+}
+"""Shares that are measured by clocks of their own."""
 UNKNOWN_RANKS = "communication and waiting for other ranks are not known: mark them"
 Numbers = Mapping[str, Any]
 
@@ -84,11 +96,12 @@ def name_of(verdict: str, cause: str | None) -> str:
 
 def evidence(verdict: str, cause: str | None, numbers: Numbers, alternatives: Sequence[str] = ()) -> str:
     """The numbers that a verdict rests on, as clauses of one sentence."""
-    said = [_input(numbers)]
+    if "doubt" in numbers:
+        return doubt(numbers)
     named = list(alternatives) or [name_of(verdict, cause)]
+    said = [_input(numbers), *_of_readers(numbers)]
     said += [f"{percent(numbers[f'{each}_fraction'])} goes to {CAUSES[each]}" for each in named if _has(numbers, each)]
-    said += _beside(named, numbers)
-    return "; ".join(said)
+    return "; ".join([*said, *_beside(named, numbers)])
 
 
 def _has(numbers: Numbers, name: str) -> bool:
@@ -97,37 +110,108 @@ def _has(numbers: Numbers, name: str) -> bool:
 
 def _input(numbers: Numbers) -> str:
     rank = f" of rank {numbers['rank']}" if "rank" in numbers else ""
-    waits = f"{percent(numbers.get('input_stall_fraction', 0.0))} of the step{rank} waits for input"
-    return f"AU {numbers['au']:.2f}; {waits}" if "au" in numbers else waits
+    if "input_stall_fraction" not in numbers:
+        return "the input is in memory"
+    waits = f"{percent(numbers['input_stall_fraction'])} of the step{rank} waits for input"
+    if "au" not in numbers:
+        return waits
+    error = numbers.get("au_error")
+    return f"AU {numbers['au']:.2f}{'' if error is None else f' ±{error:.2g}'}; {waits}"
+
+
+def _of_readers(numbers: Numbers) -> list[str]:
+    """What a reader of a trial does for a sample, by its own clocks."""
+    read, decode = numbers.get("read_s_per_sample"), numbers.get("decode_s_per_sample")
+    if read is None or decode is None:
+        return []
+    parts = {"unpacking row groups": "unpack_s_per_sample", "collating": "collate_s_per_sample"}
+    told = [f"{numbers[name] * 1e3:.2f} ms of it {part}" for part, name in parts.items() if numbers.get(name)]
+    said = f"a reader takes {read * 1e3:.2f} ms to read a sample and {decode * 1e3:.2f} ms to prepare it"
+    found = [said + (f" ({', '.join(told)})" if told else "")]
+    if rate := numbers.get("loader_only_samples_per_s"):
+        found.append(f"the loader alone gives {rate:.0f} samples/s")
+    return found
 
 
 def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     """What else was measured that bears on what is named."""
-    found = []
+    found, verdicts = [], {each.partition("/")[0] for each in named}
     if numbers.get("exchange_of_body_fraction") and "cannot_tell" in named:
         found.append(UNKNOWN_RANKS)
     if "line" in numbers:
         rarely = numbers.get("line_steps_fraction", 1.0)
         often = f", in one step of {1 / rarely:.0f}" if rarely < 0.5 else ""
         found.append(f"{percent(numbers['line_fraction'])} of {numbers['line_of']} is in {numbers['line']}{often}")
-    if "storage/reads" in named and "folder" in numbers:
-        found.append(f"the files lie in {numbers['folder']}")
+    if "imbalance" in verdicts and "slowest_rank" in numbers:
+        found.append(f"the slowest is rank {numbers['slowest_rank']:.0f}")
+    if "communication" in verdicts and numbers.get("bubble_fraction"):
+        found.append(f"{percent(numbers['bubble_fraction'])} of the step waits for other stages of the pipeline")
+    if "storage" in verdicts:
+        found += _of_storage(named, numbers)
+    if "client_cpu" in verdicts:
+        found += _of_cores(named, numbers)
+    return found
+
+
+def _of_storage(named: Sequence[str], numbers: Numbers) -> list[str]:
+    found = []
     if "storage/amplification" in named:
         found.append(f"{numbers['amplification']:.1f} times as many bytes are read as batches hold")
-    if {"client_cpu/cores", "client_cpu/affinity"} & {*named}:
-        found.append(
-            f"readers wait for a core {percent(numbers.get('reader_queue_fraction', 0.0))} of the time they want one"
-        )
-        if numbers.get("throttled_fraction"):
-            found.append(f"a quota on cores is used up {percent(numbers['throttled_fraction'])} of the time")
+    elif "folder" in numbers:
+        found.append(f"the files lie in {numbers['folder']}")
+    if "saturation" in numbers:
+        found.append(f"{percent(numbers['saturation'])} of what a plain reader gets of these files is read")
+    return found
+
+
+def _of_cores(named: Sequence[str], numbers: Numbers) -> list[str]:
+    queued, waits = numbers.get("reader_queue_fraction", 0.0), numbers.get("cpu_contention_fraction", 0.0)
+    found = [f"readers wait for a core {percent(queued)} of the time they want one, the loop {percent(waits)} of its"]
+    if "client_thread_busy_fraction" in numbers:
+        full = percent(numbers["client_thread_busy_fraction"])
+        found.append(f"the busiest thread of the bucket's client fills {full} of a core")
+    if numbers.get("throttled_fraction"):
+        found.append(f"a quota on cores is used up {percent(numbers['throttled_fraction'])} of the time")
     if "client_cpu/affinity" in named:
         found.append(f"{numbers['idle_cores']:.1f} cores are idle meanwhile")
     return found
 
 
-def remedy(names: Sequence[str]) -> str | None:
+def doubt(numbers: Numbers) -> str:
+    """Why nothing can be concluded from what was measured."""
+    where = f" on rank {numbers['rank']}" if "rank" in numbers else ""
+    name = numbers["doubt"]
+    if name == "too_few":
+        return too_few(numbers["steps"])
+    if name == "overhead":
+        step = f"a step of {numbers['step_s_mean'] * 1e6:,.1f} us{where}"
+        return f"measuring takes {percent(numbers['overhead_fraction'])} of {step}, which hides what the loop does"
+    if name == "no_share":
+        share = f"{numbers['fraction']:.0%} of the time{where}"
+        return f"{SHARES[numbers['what']]} was measured as {share}, which cannot be"
+    if name == "au_above_1":
+        return f"AU {numbers['au']:.2f} is above 1 by more than its noise: steps were slower with their input in memory"
+    if name == "foreign_load":
+        return _foreign(numbers)
+    if name == "others_read":
+        others, disk = numbers["others_read_bytes"] / 1e6, numbers["mount_read_bytes"] / 1e6
+        return f"other programs read {others:.3g} of the {disk:.3g} MB that the disk gave meanwhile"
+    return "communication runs within compiled blocks, where it is not timed"
+
+
+def _foreign(numbers: Numbers) -> str:
+    cores = counted(int(numbers["cores"]), "core")
+    said = f"other programs kept {numbers['foreign_cpu_cores']:.1f} of {cores} busy"
+    if "cpu_contention_fraction" not in numbers:
+        return f"{said}, and the training the rest"
+    return f"{said}, and the training waited for a core {percent(numbers['cpu_contention_fraction'])} of the time"
+
+
+def remedy(names: Sequence[str], numbers: Numbers) -> str | None:
     """What helps, in words; None where nothing is known to."""
-    words = [SAID[name] for name in names]
+    fitting = numbers.get("fitting_threads")
+    said = SAID if fitting is None else {**SAID, "fewer_threads": f"threads_per_rank: {fitting}"}
+    words = [said[name] for name in names]
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words) or None
 
 
@@ -138,7 +222,7 @@ def too_few(steps: int) -> str:
 
 def answer(verdict: str, cause: str | None, said: str, numbers: Numbers, alternatives: Sequence[str] = ()) -> str:
     """The answer in a sentence or two; `said` is the evidence."""
-    if numbers.keys() == {"steps"}:
+    if numbers.get("doubt") == "too_few":
         return f"{said[:1].upper()}{said[1:]}. Run at least 30."
     if verdict == "compute":
         stall = numbers.get("input_stall_fraction", 0.0)
@@ -146,12 +230,22 @@ def answer(verdict: str, cause: str | None, said: str, numbers: Numbers, alterna
         return f"Computation: the loop {waits} ({percent(stall)} of the time), and its cores are busy."
     if verdict == "cannot_tell":
         return f"What holds it back cannot be told: {said}."
+    if verdict == "none":
+        return "Nothing holds it back: the input keeps up with what is emulated."
     return f"{held(verdict, cause, alternatives)}. {said[:1].upper()}{said[1:]}."
 
 
 def percent(share: float) -> str:
     """31 %, and 0.3 % where that is less than one."""
     return f"{share:.1%}".replace("%", " %") if 0.0005 <= share < 0.01 else f"{share:.0%}".replace("%", " %")
+
+
+def limit(verdict: str, cause: str | None) -> str:
+    """What limits a training, after "limited by"."""
+    said = CAUSES.get(name_of(verdict, cause))
+    if verdict == "waiting" and said:
+        return said
+    return NAMES[verdict] + (f": {said}" if cause not in (None, verdict) and said else "")
 
 
 def held(verdict: str, cause: str | None, alternatives: Sequence[str] = ()) -> str:

@@ -162,17 +162,10 @@ def _limit(row: Row) -> str:
         return "Nothing holds it back."
     helps = "" if is_missing(remedy) or not remedy else f" What may help: {remedy}."
     if verdict == "mixed":
-        return f"It is limited by several things{_which(row)}.{helps}"
-    if verdict == "waiting":
-        cause = None if is_missing(row.get("cause")) else row["cause"]
-        return f"It is limited by {judged.CAUSES[judged.name_of(verdict, cause)]}.{helps}"
-    return f"It is limited by {verdict.replace('_', ' ')}.{helps}"
-
-
-def _which(row: Row) -> str:
-    """What several things take, which the evidence of a mixed verdict ends with."""
-    last = _evidence(row).rpartition("; ")[2].replace("client_cpu", "client cpu")
-    return f": {last}" if last else ""
+        why = _evidence(row)
+        return f"It is limited by several things{f': {why}' if why else ''}.{helps}"
+    cause = None if is_missing(row.get("cause")) else row["cause"]
+    return f"It is limited by {judged.limit(str(verdict), cause)}.{helps}"
 
 
 def _evidence(row: Row) -> str:

@@ -4,6 +4,7 @@ A loader is built as `Loader(reading)`, see `storage.loaders.reader.LoaderInput`
 `LoaderProtocol`.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -67,6 +68,9 @@ class LoaderProtocol(Protocol):
 
     def io(self) -> ProcessIO | None:
         """What the readers' processes have asked for and been fetched; None where that cannot be read."""
+
+    def reading(self) -> tuple[Collection[int], Collection[int]]:
+        """The processes that read, and the threads of this process that do."""
 
     def close(self) -> None:
         """Stop the readers."""

@@ -127,6 +127,10 @@ class ThreadsLoader:
         """This process's counters: its threads read."""
         return process_io(os.getpid())
 
+    def reading(self) -> tuple[list[int], list[int]]:
+        """The reading threads."""
+        return [], [thread.native_id for thread in self._threads if thread.native_id is not None]
+
     def close(self) -> None:
         """Stop the threads."""
         self._closed = True

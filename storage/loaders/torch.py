@@ -228,6 +228,10 @@ class TorchLoader:
         """The counters of the workers, or of this process where it reads itself."""
         return processes_io([worker.pid for worker in self._workers] or [os.getpid()])
 
+    def reading(self) -> tuple[list[int], list[int]]:
+        """The worker processes."""
+        return [worker.pid for worker in self._workers], []
+
     def close(self) -> None:
         """Stop the workers."""
         if self._workers:

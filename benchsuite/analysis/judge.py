@@ -1,17 +1,20 @@
-"""What holds a watched loop back, by where the time of its steps goes: a verdict, its cause, and the numbers."""
+"""What holds a loop back, by where the time of its steps goes: a verdict, its cause, and the numbers."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchsuite.analysis import lost_time
 from benchsuite.analysis.lost_time import A_WAIT, COMPUTE, UNSEEN, Shares, Where
+from benchsuite.analysis.setting import Setting, computing_share
 from benchsuite.analysis.thresholds import (
     AMPLIFIED,
+    COMMUNICATION_SHARE,
     CONTENTION_SHARE,
     CROWDED_SHARE,
     ENDED_SHARE,
     FEWER_BATCHES,
+    FULL_THREAD,
     HELD_BACK_AU,
     IDLE_CORES,
     MAIN_SHARE,
@@ -21,36 +24,16 @@ from benchsuite.analysis.thresholds import (
     QUEUED_SHARE,
     QUOTA_SHARE,
     REFILL_CAUSE,
+    SATURATED_SHARE,
     SHUFFLING_SHARE,
     SLOWER_RANK,
     SURE_LOOKS,
 )
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders, UsedCores
 
-REMEDIES: Mapping[str, Sequence[str]] = {
-    "storage/reads": ("shards", "more_workers", "staging", "faster_storage"),
-    "storage/mapped_pages": ("staging", "read_ahead", "more_workers"),
-    "storage/amplification": ("smaller_chunks",),
-    "preprocessing/decode": ("more_workers", "cheaper_data"),
-    "preprocessing/collate": ("cheaper_collate", "more_workers"),
-    "preprocessing/hand_over": ("fewer_tensors", "longer_queue"),
-    "preprocessing/shuffle_buffer": ("smaller_buffer", "staying_workers"),
-    "preprocessing": ("more_workers",),
-    "client_cpu/cores": ("more_cores", "fewer_threads"),
-    "client_cpu/affinity": ("unbind",),
-    "waiting/lock": ("share_less",),
-    "waiting/socket": ("more_workers", "nearer_service"),
-    "waiting/child_process": ("in_process", "more_workers"),
-    "waiting/worker_start": ("staying_workers",),
-    "waiting/no_shard": ("more_shards",),
-    "waiting/sleep": ("no_sleep",),
-    "waiting/checkpoint": ("rarer_checkpoints", "background_checkpoints"),
-    "waiting/memory": ("more_memory",),
-    "imbalance/slow_rank": ("even_work",),
-    "imbalance/fewer_batches": ("even_batches",),
-    "communication/communication": ("faster_links", "larger_batches"),
-}
-"""Names of what helps, the best first, by verdict and cause."""
+BETWEEN_RANKS = frozenset({"communication", "imbalance"})
+"""Verdicts of what ranks lose by each other."""
+Numbers = Mapping[str, float | int | str]
 
 
 @dataclass(frozen=True)
@@ -58,46 +41,42 @@ class Found:
     """What holds a loop back."""
 
     where: Where
-    evidence: Mapping[str, float | int | str]
+    evidence: Numbers
     alternatives: tuple[Where, ...] = ()
 
-    def remedies(self) -> tuple[str, ...]:
-        """Names of what helps, the best first; workers that compute want cores that are idle."""
-        named = self.alternatives or (self.where,)
-        found = dict.fromkeys(each for where in named for each in REMEDIES.get(str(where), ()))
-        idle = self.evidence.get("idle_cores", IDLE_CORES)
-        if self.where.verdict == "preprocessing" and float(idle) < IDLE_CORES:
-            return tuple("more_cores" if each == "more_workers" else each for each in found)
-        return tuple(found)
 
-
-def judge(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Found:
+def judge(figures: Mapping[str, Any], ranks: Sequence[RankSamples], setting: Setting) -> Found:
     """What holds back a loop whose figures are not in doubt.
 
     Args:
-        figures: of the loop (`watched_figures`).
+        figures: of the loop.
         ranks: what each of them measured; the one that waits longest for its input is judged.
+        setting: what else is known of it.
     """
     rank = lost_time.hungriest([*ranks])
-    lost = of_step(figures, rank)
-    evidence = _evidence(figures, rank, ranks, lost)
-    if between := _between(ranks):
+    lost = of_step(figures, rank, setting)
+    evidence = _evidence(figures, rank, ranks, setting, lost)
+    if between := _between(figures, ranks):
         return Found(between, evidence)
-    return _chosen(lost, evidence, num_steps(rank))
+    found = _chosen(lost, evidence, num_steps(rank, setting))
+    return replace(found, where=Where("none")) if setting.emulated and found.where == COMPUTE else found
 
 
-def of_step(figures: Mapping[str, Any], rank: RankSamples) -> Shares:
+def of_step(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> Shares:
     """Shares of a step by where its time goes."""
-    seen, looks, step_s = rank.seen_readers, rank.looks, figures["step_s_mean"]
-    assert seen is not None, "every watched loop has"
-    au, stall = figures.get("au"), figures.get("input_stall_fraction") or 0.0
+    step_s, au, stall = figures["step_s_mean"], figures.get("au"), figures.get("input_stall_fraction") or 0.0
     input_ = max(0.0, 1 - au) if au is not None else stall
-    exchange = ((figures.get("communication_min_s") or 0.0) + (figures.get("bubble_s") or 0.0)) / step_s
+    beside = 0.0 if setting.emulated or stall >= input_ / 2 else input_ - stall
+    exchange, bubble = ((figures.get(name) or 0.0) / step_s for name in ("communication_min_s", "bubble_s"))
     waited = lost_time.own_imbalance_s(figures, step_s) / step_s
-    body = max(0.0, 1 - input_ - exchange - waited)
-    found: Shares = {Where("communication", "communication"): exchange, Where("imbalance", "slow_rank"): waited}
-    _add(found, _moved(lost_time.of_input(looks, seen), figures, rank), input_)
-    _add(found, lost_time.of_body(looks, seen, rank.device_name is not None), body)
+    body = max(0.0, 1 - input_ - exchange - bubble - waited)
+    found: Shares = {
+        Where("communication", "communication"): exchange + bubble,
+        Where("imbalance", "slow_rank"): waited,
+    }
+    _add(found, _of_input(figures, rank, setting), input_ - beside)
+    _add(found, {lost_time.CORES if _waits_for_cores(figures) >= beside / 2 else UNSEEN: 1.0}, beside)
+    _add(found, _of_body(figures, rank, setting, exchange + bubble + waited), body)
     return _of_machine({where: share for where, share in found.items() if share > 0}, figures, rank)
 
 
@@ -106,10 +85,55 @@ def _add(found: Shares, shares: Shares, weight: float) -> None:
         found[where] = found.get(where, 0.0) + weight * share
 
 
+def _of_body(figures: Mapping[str, Any], rank: RankSamples, setting: Setting, between: float) -> Shares:
+    """Shares of the step without its input and without what is lost between ranks, `between` of the step."""
+    seen, looks = rank.seen_readers, rank.looks
+    if setting.emulated or seen is None:
+        return {COMPUTE: 1.0}
+    if looks is not None and figures.get("communication_min_s") is not None:  # it is marked, and no part of this
+        looks = replace(looks, body={word: count for word, count in looks.body.items() if word != "exchange"})
+        rest = 1 - between / (1 - (figures.get("input_stall_fraction") or 0.0) or 1.0)
+        if seen.body_busy_fraction is not None and rest > 0:
+            seen = replace(seen, body_busy_fraction=min(1.0, seen.body_busy_fraction / rest))
+    return lost_time.of_body(looks, seen, rank.device_name is not None)
+
+
+def _of_input(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> Shares:
+    """Shares of waiting for input."""
+    reads = Where("storage", "mapped_pages" if setting.maps_files else "reads")
+    saturation, by_bucket = setting.saturation(figures), figures.get("client_thread_busy_fraction") is not None
+    if by_bucket and _client_computes(figures):
+        return {lost_time.CORES: 1.0}
+    if saturation is not None and saturation >= SATURATED_SHARE:
+        return {reads: 1.0}  # a plain reader gets no more
+    looks = lost_time.with_clocks(rank.looks, figures, setting)
+    counted = by_bucket and rank.reads is not None and rank.reads.requests is not None
+    return _moved(lost_time.of_input(looks, rank.seen_readers, counted), figures, rank)
+
+
+def _client_computes(figures: Mapping[str, Any]) -> bool:
+    """Whether a bucket's client is what readers wait for: a thread of it fills a core, or readers compute in its calls
+    more than they decode."""
+    if figures["client_thread_busy_fraction"] >= FULL_THREAD:
+        return True
+    computed, decode = (figures.get(f"{name}_s_per_sample") or 0.0 for name in ("read_cpu", "decode"))
+    return bool((computing_share(figures) or 0.0) >= MAIN_SHARE and computed > decode)
+
+
+def _waits_for_cores(figures: Mapping[str, Any]) -> float:
+    """Share of the step for which the loop waits for a core, or for a thread that does; at most.
+
+    Where one core is missing, one of them waits at a time and the others wait for that one: their times add up.
+    """
+    waits = (figures.get(name) or 0.0 for name in ("cpu_contention_fraction", "threads_contention_fraction"))
+    return min(1.0, sum(waits))
+
+
 def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Shares:
     """Shares of waiting for input, where the order of things says more of them than what a reader is at."""
     seen, inside = rank.seen_readers, rank.looks.inside if rank.looks is not None else None
-    assert seen is not None
+    if seen is None:
+        return shares
     counts = [each.readers for each in (rank.looks, inside) if each is not None]
     if any(_share(each, "ended") >= ENDED_SHARE for each in counts):
         return {Where("waiting", "no_shard"): 1.0}
@@ -149,9 +173,11 @@ def _of_machine(lost: Shares, figures: Mapping[str, Any], rank: RankSamples) -> 
         return _without_memory(lost, stalled)
     lacking, computing = Where("client_cpu", "affinity" if _bound(seen, used) else "cores"), lost.get(COMPUTE, 0.0)
     throttled = (used.throttled_fraction if used is not None else None) or 0.0
-    contended = figures.get("cpu_contention_fraction") or 0.0
+    contended = _waits_for_cores(figures)
     if contended < (CONTENTION_SHARE if seen is not None and seen.num_readers else CROWDED_SHARE):
         contended = 0.0
+    if figures.get("au") is not None:
+        contended = 0.0  # steps with their input in memory wait as long
     waited = min(computing, max(contended, throttled * computing))
     queued = 1.0 if _lacks_cores(figures, seen, used) else _queued(seen) if seen is not None else 0.0
     preparing = {where: share for where, share in lost.items() if where.verdict == "preprocessing"}
@@ -190,14 +216,14 @@ def _bound(seen: SeenReaders | None, used: UsedCores | None) -> bool:
     return bound or len(used.cpus) < (used.all_cores or 0)
 
 
-def _between(ranks: Sequence[RankSamples]) -> Where | None:
-    """What holds ranks back that is seen only by comparing them; None where nothing is."""
+def _between(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Where | None:
+    """What holds ranks back that is seen only by comparing them; None where nothing is, or their exchange is marked."""
     if len(ranks) < 2:
         return None
     steps = [num_steps(rank) for rank in ranks]
     if min(steps) < (1 - FEWER_BATCHES) * max(steps):
         return Where("imbalance", "fewer_batches")
-    own = [_own_s(rank) for rank in ranks]
+    own = [_own_s(rank) if figures.get("communication_min_s") is None else None for rank in ranks]
     if None not in own and max(filter(None, own)) > SLOWER_RANK * min(filter(None, own)):
         return Where("imbalance", "slow_rank")
     return None
@@ -214,15 +240,20 @@ def _own_s(rank: RankSamples) -> float | None:
     return (sum(parts.values()) - body * waits) / num_steps(rank)
 
 
-def num_steps(rank: RankSamples) -> int:
-    """Its counted steps."""
-    return sum(block.num_steps for block in rank.blocks if block.kind == "loader")
+def num_steps(rank: RankSamples, setting: Setting | None = None) -> int:
+    """Its counted steps; of a trial those of all its blocks."""
+    trial = setting is not None and not setting.watched
+    kinds = {"loader", "plain", "ceiling"} if trial else {"loader"}
+    return sum(block.num_steps for block in rank.blocks if block.kind in kinds)
 
 
 def _chosen(lost: Shares, evidence: Mapping[str, float | int | str], steps: int) -> Found:
     """The verdict and the cause, by shares of the step."""
     losses = {where: share for where, share in lost.items() if where not in (COMPUTE, UNSEEN)}
+    between = sum(share for where, share in losses.items() if where.verdict in BETWEEN_RANKS)
     total, unseen = sum(losses.values()), lost.get(UNSEEN, 0.0)
+    if total - between <= 1 - HELD_BACK_AU and between <= COMMUNICATION_SHARE:
+        total = total - between
     if unseen > max(total, 1 - MOSTLY_KEPT_UP_AU):
         return Found(UNSEEN, evidence)
     if total <= 1 - HELD_BACK_AU:
@@ -251,18 +282,35 @@ def _main(losses: Shares) -> Found:
     return Found(Where(inside[0].verdict), {}, tuple(where for where in inside[:2] if where.cause))
 
 
+TOLD = (
+    "input_stall_fraction",
+    "au",
+    "cpu_contention_fraction",
+    "threads_contention_fraction",
+    "refill_fraction",
+    "read_s_per_sample",
+    "decode_s_per_sample",
+    "collate_s_per_sample",
+    "unpack_s_per_sample",
+    "reader_busy_fraction",
+    "cache_hit_fraction",
+    "client_thread_busy_fraction",
+)
+"""Figures that are told as they are."""
+
+
 def _evidence(
-    figures: Mapping[str, Any], rank: RankSamples, ranks: Sequence[RankSamples], lost: Shares
+    figures: Mapping[str, Any], rank: RankSamples, ranks: Sequence[RankSamples], setting: Setting, lost: Shares
 ) -> dict[str, float | int | str]:
     """The numbers that it rests on, by name; shares are of the step."""
-    seen, used, looks = rank.seen_readers, rank.used_cores, rank.looks
-    found: dict[str, Any] = {
-        "input_stall_fraction": figures.get("input_stall_fraction"),
-        "au": figures.get("au"),
-        "cpu_contention_fraction": figures.get("cpu_contention_fraction"),
+    seen, used, looks, step_s = rank.seen_readers, rank.used_cores, rank.looks, figures["step_s_mean"]
+    found: dict[str, Any] = {name: figures.get(name) for name in TOLD}
+    found |= {
         "rank": rank.rank if len(ranks) > 1 else None,
-        "steps": num_steps(rank),
-        "refill_fraction": figures.get("refill_fraction"),
+        "slowest_rank": figures.get("slowest_rank"),
+        "bubble_fraction": (figures.get("bubble_s") or 0.0) / step_s or None,
+        "saturation": setting.saturation(figures),
+        "steps": num_steps(rank, setting),
         "amplification": amplification(figures, seen) if seen is not None else None,
         "reader_queue_fraction": _queued(seen) if seen is not None else None,
         "throttled_fraction": used.throttled_fraction if used is not None else None,
@@ -272,7 +320,9 @@ def _evidence(
         "looks_of_input": sum(looks.load.values()) if looks is not None else None,
         "looks_of_body": sum(looks.body.values()) if looks is not None else None,
     }
-    found |= _places(looks, lost, num_steps(rank)) if looks is not None else {}
+    if figures.get("communication_min_s") is not None:
+        found["exchange_of_body_fraction"] = None
+    found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
     return {name: value for name, value in found.items() if value is not None}
 
