@@ -26,7 +26,6 @@ SECTIONS = {
     "generation": "writing of generated volumes over the disk's own streaming speed",
     "stock": "`data.reader: stock` over the plainest script with the same library",
     "epochs": "utilization of an epoch, by `measure.epochs: 1` and by cold windows, beside whole epochs",
-    "verdicts": "verdicts on causes that were made",
     "causes": "causes of loops and trials that others have made",
     "sessions": "how far ten sessions of one point differ",
     "loaders": "every format and loader over preadv and over the plainest use of its library",

@@ -2,17 +2,20 @@
 
 `bench/made` has two halves, written by people who had the list of causes (docs/causes.md) and neither rule nor code,
 each case with plain timers that prove its cause. Those of `sealed` are run only to decide, never to mend by. HALF=open
-or HALF=sealed takes one of them, ONLY=a,b some cases, TIMES=10 repeats each.
+or HALF=sealed takes one of them, ONLY=a,b some cases, TIMES=10 repeats each. KEEP=FOLDER keeps the samples of trials
+there: `tests/analysis/recorded` holds those of the open half, which every run of the tests judges anew.
 
 A case is a script, or a trial's YAML with what makes its data. @DATA@ in it stands for the folder of real samples
 (CAUSE_DATA: `imagenet-sample/*.JPEG`, `text/tinyshakespeare.txt`), @CASES@ for the folder it lies in, @BIN@ for this
 Python's programs.
 """
 
+import gzip
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.tables import goal
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.dataset.manifest import open_dataset
 
 MADE = Path(__file__).parent / "made"
 DEADLINE_S = 600
@@ -99,6 +105,8 @@ def judged(case: Case, here: Path) -> Judged:
         records = _records(folder / "store")
         if not records:
             return Judged(case, None, done.stderr.strip()[-200:])
+        if "KEEP" in os.environ and case.path.suffix == ".yaml":
+            keep(Path(os.environ["KEEP"]), case, folder, here)
         figures = records[-1]["figures"]
         if not figures.get("bottleneck"):
             return Judged(case, None, str(records[-1].get("reason")))
@@ -130,6 +138,29 @@ def _records(store: Path) -> list[dict[str, Any]]:
         for line in path.read_text().splitlines()
     ]
     return [record for record in map(json.loads, lines) if record["kind"] == "trial"]
+
+
+def keep(target: Path, case: Case, folder: Path, here: Path) -> None:
+    """Keep what a trial's verdict rests on as a file of the case's name, without paths and names of this machine."""
+    store = ResultsStore(folder / "store")
+    record = next(one for one in store.latest() if isinstance(one, TrialRecord))
+    root, samples = record.spec["data"]["root"], store.samples(record)
+    assert samples is not None, "every trial that ended well has some"
+    manifest = open_dataset(Path(root)).manifest.model_dump(mode="json") | {"created": {}} if root else None
+    data = {name: record.env.get("data", {}).get(name) for name in ("file_system", "read_ahead_kb")}
+    kept = {
+        "cause": case.cause,
+        "spec": record.spec,
+        "manifest": manifest,
+        "env": {name: record.env[name] for name in ("cores", "memory_bytes")} | {"libraries": {}, "data": data},
+        "figures": record.figures.model_dump(mode="json", exclude_none=True),
+        "ranks": samples["ranks"],
+    }
+    target.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(kept)
+    for name, neutral in ((str(folder), "/data"), (str(here), "/cases"), (f'"{socket.gethostname()}"', '"node"')):
+        text = text.replace(name, neutral)
+    (target / f"{case.path.stem}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def matrix(found: list[Judged]) -> list[str]:

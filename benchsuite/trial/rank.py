@@ -72,8 +72,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     batch = workload.synthetic(spec.variant_in(workload.variants), spec.rank_batch, device) if batch is None else batch
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
-    seen = _seen(feed)
-    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me), seen)
+    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me), _seen(feed))
     heart.total(_total_steps(spec) + io_observer.torch_steps(spec))
     startup_s = time.perf_counter() - me.launched_s
     if not spec.emulated:
@@ -82,7 +81,6 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     heart.phase("measure")
     with io_observer.captured(spec):
         blocks, reads = _measure(spec, stepper, feed, batch, me, placed)
-    seen.end()
     found = RankSamples(
         me.rank,
         "ok",
@@ -94,8 +92,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         startup_s=startup_s,
         clock_offset_s=me.clock_offset_s,
         reads=reads,
-        **_told(feed, counters, stepper),
-        **seen.samples(blocks, feed.loader.queue_batches if feed else 0),
+        **_told(feed, counters, stepper, blocks),
         **costs.of_model(spec, workload, training, batch),
         **(staged | page_cache.found(cached)),
     )
@@ -145,11 +142,12 @@ def _first_batch(
     return feed, batch, time.perf_counter() - opening_s
 
 
-def _told(feed: Feed | None, counters: Counters, stepper: Stepper) -> dict[str, Any]:
-    """What steps, the device and the loader say: its library, and what I/O was seen."""
+def _told(feed: Feed | None, counters: Counters, stepper: Stepper, blocks: list[Block]) -> dict[str, Any]:
+    """What steps, the device and the loader say: its library, what I/O was seen, and what its threads were at."""
     told = {"reader": getattr(feed and feed.loader, "implementation", None)}
     told["io_profile"] = feed.io_profile() if feed else None
-    return told | counters.of_device() | {"steps_s": stepper.steps_s, "final_loss": stepper.loss}
+    told |= {"steps_s": stepper.steps_s, "final_loss": stepper.loss}
+    return told | counters.of_device() | stepper.seen.ended(blocks, feed.loader.queue_batches if feed else 0)
 
 
 def _stepping(

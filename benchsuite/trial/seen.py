@@ -57,13 +57,9 @@ class Seen:
             self._step += 1
             self._loads.end()
 
-    def end(self) -> None:
-        """Look no more."""
-        self._phase = None
+    def ended(self, blocks: list[Block], queue_batches: int) -> dict[str, Any]:
+        """Look no more; what was seen, as fields of the rank's samples."""
         self._looker.stop()
-
-    def samples(self, blocks: list[Block], queue_batches: int) -> dict[str, Any]:
-        """What was seen, as fields of the rank's samples."""
         return {
             "seen_readers": seen_readers(self._loads, self._readers, queue_batches=queue_batches, workers_stay=True),
             "used_cores": used_cores(self._counted),

@@ -201,33 +201,34 @@ def test_measured_flags_utilization_above_one():
 
 
 def test_measured_has_verdict_and_caveats():
-    record, _ = measured(made_attempt(), [made_result(cache_resident_before=0.5)], None)
-    assert record.figures.bottleneck == "preprocessing"
+    blocks = [replace(block, decode_s=1.0) for block in made_result().blocks]
+    record, _ = measured(made_attempt(), [made_result(blocks=blocks, cache_resident_before=0.5)], None)
+    assert (record.figures.bottleneck, record.figures.cause) == ("preprocessing", None), "20 steps are few"
+    assert record.evidence is not None and record.evidence["au"] == pytest.approx(0.5)
+    assert record.alternatives == ["preprocessing/decode"] and record.remedies
     assert record.figures.bottleneck_evidence is not None and "AU 0.50" in record.figures.bottleneck_evidence
     assert record.caveats == ["not_cold"]
     assert record.caveat_details == ["not_cold: 50% of the trial's files stayed in the page cache"]
 
 
-def test_the_verdict_counts_ranks_and_cores_of_one_node():
-    """Eight ranks with two workers each fill two nodes of 16 cores to three quarters."""
-    nodes = [{"node": f"n{n}", "ranks": [4 * n, 4 * n + 3], "cores": 16} for n in range(2)]
+@pytest.mark.parametrize(("cores", "helps"), [(16, "more_workers"), (4, "more_cores")])
+def test_the_verdict_counts_ranks_and_cores_of_one_node(cores: int, helps: str):
+    """Eight ranks with two workers each fill two nodes of 16 cores to three quarters, and overfill those of 4."""
+    nodes = [{"node": f"n{n}", "ranks": [4 * n, 4 * n + 3], "cores": cores} for n in range(2)]
     spec = made_spec(world_size=8, parallelism="ddp", data={"num_workers": 2})
     attempt = made_attempt(spec, env={"cores": 16, "nodes": nodes, "data": {"file_system": "ext4"}})
     blocks = [replace(block, decode_s=1.0) for block in made_result().blocks]
-    found = measured(attempt, [made_result(rank, blocks) for rank in range(8)], None)[0].figures
-    assert found.bottleneck == "preprocessing"
-    assert found.bottleneck_remedy == "more workers: 4 ranks x 2 leave some of 16 cores idle"
+    found = measured(attempt, [made_result(rank, blocks) for rank in range(8)], None)[0]
+    assert found.figures.bottleneck == "preprocessing" and found.remedies is not None
+    assert helps in found.remedies
 
 
 def test_the_verdict_knows_what_is_staged():
     env = {"cores": 2, "staging": {"file_system": "ext4"}, "data": {"file_system": "ext4"}}
-    attempt = made_attempt(made_spec(data={"staging": "copy"}), env=env)
+    attempt = made_attempt(made_spec(data={"staging": "copy", "reader": "tuned", "loader": "threads"}), env=env)
     blocks = [replace(block, read_s=1.0) for block in made_result().blocks]
-    found = measured(attempt, [made_result(0, blocks)], None)[0].figures
-    assert (found.bottleneck, found.bottleneck_remedy) == (
-        "storage",
-        "a format of shards, more workers, or faster storage",
-    )
+    found = measured(attempt, [made_result(0, blocks)], None)[0]
+    assert (found.figures.bottleneck, found.remedies) == ("storage", ["shards", "more_workers", "faster_storage"])
 
 
 def test_measured_doubts_a_cache_it_cannot_see():

@@ -97,93 +97,8 @@ def made_steps(
     )
 
 
-def inside(**words: float) -> Looks:
-    """What workers saw of themselves."""
-    return Looks({}, words, {}, {}, [])
-
-
 RUNNING = {"readers": {"runs": 95, "idle": 20, "sleep": 5}, "busy_fraction": 0.9}
 HELD = {"load": 0.1, "other": 9.9}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, "storage/reads"),
-        ({"readers": {"faults": 9, "runs": 1}}, "storage/mapped_pages"),
-        ({"readers": {"reads": 9, "runs": 1}, "read_call_bytes": 10**9, "batch_bytes": 10**6}, "storage/amplification"),
-        ({"readers": {"reads": 9}, "read_call_bytes": 3 * 10**8, "batch_bytes": 10**6}, "storage/reads"),
-        (RUNNING, "preprocessing"),
-        (RUNNING | {"inside": inside(decode=80, collate=20)}, "preprocessing/decode"),
-        (RUNNING | {"inside": inside(decode=20, collate=80)}, "preprocessing/collate"),
-        (RUNNING | {"inside": inside(decode=50, collate=50)}, "preprocessing"),
-        ({"readers": {"hand_over": 9, "idle": 90}}, "preprocessing/hand_over"),
-        ({"load": {"hand_over": 1}, "loading_thread_busy_fraction": 0.9}, "preprocessing/hand_over"),
-        (RUNNING | {"refill_s": 3.5, "inside": inside(shuffle=40, decode=60)}, "preprocessing/shuffle_buffer"),
-        ({"refill_s": 3.5}, "waiting/worker_start"),
-        ({"refill_s": 3.5, "workers_stay": True}, "storage/reads"),
-        ({"inside": inside(ended=50, reads=50)}, "waiting/no_shard"),
-        ({"readers": {"lock": 9, "runs": 1}}, "waiting/lock"),
-        ({"readers": {"socket": 9, "runs": 1}}, "waiting/socket"),
-        ({"readers": {"pipe": 5, "child_process": 4, "runs": 1}}, "waiting/child_process"),
-        ({"readers": {"sleep": 9, "runs": 1}}, "waiting/sleep"),
-        ({"readers": {"other": 9, "runs": 1}}, "waiting"),
-        ({"readers": {"lock": 5, "sleep": 5}}, "waiting"),
-        ({"readers": {"reads": 5, "sleep": 5}}, "mixed"),
-        ({"readers": {"unknown": 5}}, "cannot_tell"),
-        ({"readers": {}}, "cannot_tell"),
-        ({"load": {}, "loading_thread_busy_fraction": 0.0}, "cannot_tell"),
-        ({"num_readers": 0, "load": {"sleep": 9}, "loading_thread_busy_fraction": 0.1}, "waiting/sleep"),
-        (
-            {"num_readers": 0, "load": {"decode": 1, "reads": 9}, "loading_thread_busy_fraction": 0.9},
-            "preprocessing/decode",
-        ),
-        (RUNNING | {"queued_fraction": 0.5}, "client_cpu/cores"),
-        (RUNNING | {"run_queue_s": 3.0}, "client_cpu/cores"),
-        (RUNNING | {"run_queue_s": 1.0, "queued_fraction": 0.1, "inside": inside(decode=9)}, "preprocessing/decode"),
-        (RUNNING | {"cpus": (0, 1), "throttled_fraction": 0.5}, "client_cpu/cores"),
-        (
-            RUNNING | {"queued_fraction": 0.5, "cpus": (0, 1), "reader_cpus": (0,), "idle_cores": 0.9},
-            "client_cpu/affinity",
-        ),
-        (
-            RUNNING | {"queued_fraction": 0.5, "cpus": (0, 1), "reader_cpus": (0,), "idle_cores": 0.1},
-            "client_cpu/cores",
-        ),
-        ({"cpus": (0, 1), "memory_stall_fraction": 0.9}, "waiting/memory"),
-        ({"parts_s": HELD}, "compute/compute"),
-        (
-            {"parts_s": HELD, "body": {"runs": 9, "unknown": 1}, "body_busy_fraction": 0.1, "body_cores": 1.9},
-            "compute/compute",
-        ),
-        ({"parts_s": HELD, "body": {}, "body_busy_fraction": 0.1}, "cannot_tell"),
-        ({"parts_s": HELD, "body": {"writes": 8, "runs": 2}, "body_busy_fraction": 0.5}, "waiting/checkpoint"),
-        ({"parts_s": HELD, "body": {"save": 8, "runs": 2}}, "waiting/checkpoint"),
-        ({"parts_s": HELD, "body": {"sleep": 8, "runs": 2}, "body_busy_fraction": 0.5}, "waiting/sleep"),
-        ({"parts_s": HELD, "body": {"socket": 8}, "body_busy_fraction": 0.5}, "waiting/socket"),
-        ({"parts_s": HELD, "body": {"exchange": 8}, "body_busy_fraction": 0.5}, "cannot_tell"),
-        ({"parts_s": HELD, "body": {"runs": 1}, "body_busy_fraction": 0.1, "device_name": "cuda"}, "compute/compute"),
-        ({"parts_s": {"load": 0.7, "other": 9.3}}, "mixed"),
-        ({"parts_s": {"load": 0.1, "other": 5.0, "communication": 4.9}}, "communication/communication"),
-        ({"parts_s": {"load": 3.0, "other": 4.0, "communication": 3.0}}, "mixed"),
-        ({"parts_s": {"load": 5.0, "other": 4.0, "communication": 1.0}}, "storage/reads"),
-        ({"parts_s": HELD, "ceiling_s": 2.2, "between_s": 9.6}, "storage/reads"),
-    ],
-)
-def test_causes(changes: dict[str, Any], expected: str):
-    found = figures([made_loop(**changes)], TOLD)
-    assert (found["bottleneck"], found["cause"] or "") == (*expected.split("/"), "")[:2], found["evidence"]
-    named = found["alternatives"] or [expected]
-    assert {f"{one}_fraction" for one in named} & {*found["evidence"]} or expected == "cannot_tell"
-
-
-def test_what_lies_between_two_names_both():
-    of_two = figures([made_loop(readers={"reads": 5, "sleep": 5})], TOLD)
-    assert of_two["alternatives"] == ["storage/reads", "waiting/sleep"]
-    of_one = figures([made_loop(readers={"lock": 5, "sleep": 4})], TOLD)
-    assert (of_one["bottleneck"], of_one["alternatives"]) == ("waiting", ["waiting/lock", "waiting/sleep"])
-    beside_computing = figures([made_loop(parts_s={"load": 0.7, "other": 9.3})], TOLD)
-    assert beside_computing["alternatives"] == ["compute/compute", "storage/reads"]
 
 
 @pytest.mark.parametrize("steps", [12, 19, 20, 29, 30])
@@ -214,8 +129,8 @@ def test_a_rank_with_fewer_batches_is_named():
 
 def test_the_rank_that_waits_longest_is_judged():
     """Rank 1 sleeps in its loader, while rank 0 decodes and never waits."""
-    fed = made_loop(parts_s=HELD, readers={"runs": 9})
-    starved = made_loop(1, num_readers=0, load={"sleep": 9}, loading_thread_busy_fraction=0.0)
+    fed = made_loop(parts_s=HELD, readers={"runs": 90})
+    starved = made_loop(1, num_readers=0, load={"sleep": 90}, loading_thread_busy_fraction=0.0)
     found = figures([fed, starved], TOLD)
     assert (found["bottleneck"], found["cause"], found["evidence"]["rank"]) == ("waiting", "sleep", 1)
 
@@ -230,40 +145,36 @@ def test_the_line_is_named():
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changes", "doubt", "numbers"),
     [
-        (
-            {"instrument_s_per_step": 0.1089},
-            "measuring takes 108.9% of a step of 100,000.0 us; above 5% it hides what the loop does",
-        ),
-        ({"instrument_s_per_step": 0.0051}, "measuring takes 5.1% of a step"),
-        ({"busy_fraction": 1.02}, "its worker processes are busy for 102% of the time, which no share can be"),
-        ({"busy_fraction": 1.09}, "its worker processes are busy for 109% of the time, which no share can be"),
-        ({"busy_fraction": 1.09, "num_readers": 0}, "its loader is busy for 109% of the time"),
-        ({"loading_thread_busy_fraction": 1.09}, "its loading thread is busy for 109% of the time"),
-        ({"run_queue_s": 10.9}, "it waits for a core 109% of the time"),
-        ({"run_queue_s": -1.0}, "it waits for a core -10% of the time"),
-        (
-            {"ceiling_s": 3.2, "between_s": 4.8},
-            "AU 2.00 is above 1 by more than its noise",
-        ),
+        ({"instrument_s_per_step": 0.1089}, "overhead", {"overhead_fraction": 1.089}),
+        ({"instrument_s_per_step": 0.0051}, "overhead", {"overhead_fraction": 0.051}),
+        ({"busy_fraction": 1.02}, "no_share", {"what": "worker_busy_fraction", "fraction": 1.02}),
+        ({"busy_fraction": 1.09, "num_readers": 0}, "no_share", {"what": "loading_thread_busy_fraction"}),
+        ({"loading_thread_busy_fraction": 1.09}, "no_share", {"what": "loading_thread_busy_fraction"}),
+        ({"run_queue_s": 10.9}, "no_share", {"what": "cpu_contention_fraction", "fraction": 1.09}),
+        ({"run_queue_s": -1.0}, "no_share", {"what": "cpu_contention_fraction", "fraction": -0.1}),
+        ({"ceiling_s": 3.2, "between_s": 4.8}, "au_above_1", {"au": 2.0}),
     ],
 )
-def test_no_verdict_where_a_share_is_above_one_or_watching_takes_too_much(changes: dict[str, Any], reason: str):
+def test_no_verdict_where_a_share_is_above_one_or_watching_takes_too_much(
+    changes: dict[str, Any], doubt: str, numbers: dict[str, Any]
+):
     loop = made_loop(**changes)
     found = figures([loop], TOLD)
     assert (found["bottleneck"], found["bottleneck_remedy"]) == ("cannot_tell", None)
-    assert reason in found["bottleneck_evidence"]
-    assert lines([loop], TOLD, found)[1].startswith(f"What holds it back cannot be told: {reason}")
+    told = {name: found["evidence"][name] for name in numbers}
+    assert found["evidence"]["doubt"] == doubt and told == pytest.approx(numbers)
+    assert found["bottleneck_evidence"] in lines([loop], TOLD, found)[1]
     as_measured = changes.get("busy_fraction", 0.1), pytest.approx(changes.get("run_queue_s", 0.0) / 10)
     assert (found["worker_busy_fraction"], found["cpu_contention_fraction"]) == as_measured
 
 
 def test_a_share_above_one_of_any_rank_leaves_no_verdict():
     of_ranks = figures([made_loop(), made_loop(1, busy_fraction=1.09, instrument_s_per_step=1e-5)], TOLD)
-    assert of_ranks["bottleneck"] == "cannot_tell" and "109% of the time on rank 1" in of_ranks["bottleneck_evidence"]
+    assert (of_ranks["bottleneck"], of_ranks["evidence"]["rank"]) == ("cannot_tell", 1)
     of_ranks = figures([made_loop(instrument_s_per_step=1e-5), made_loop(1, instrument_s_per_step=0.02)], TOLD)
-    assert of_ranks["bottleneck"] == "cannot_tell" and "us on rank 1; above 5%" in of_ranks["bottleneck_evidence"]
+    assert (of_ranks["bottleneck"], of_ranks["evidence"]["rank"]) == ("cannot_tell", 1)
     assert of_ranks["overhead_fraction"] == pytest.approx(0.2)
 
 
@@ -340,18 +251,17 @@ def test_no_more_workers_where_others_keep_the_cores_busy(changes: dict[str, Any
     loop = made_loop(**(SPUN | {"num_readers": 1, "run_queue_s": 7.3} | changes))
     found = figures([loop], Told("mine", cores=2))
     assert found["foreign_cpu_cores"] == pytest.approx(1.5)
-    assert found["bottleneck_remedy"] == "measure again on idle cores: this says nothing of the job itself"
-    assert found["bottleneck"] == "cannot_tell"
-    assert found["bottleneck_evidence"] == f"{OTHERS}, and the loop waits for one 73% of the step"
+    assert (found["bottleneck"], found["remedies"]) == ("cannot_tell", ["idle_cores"])
+    crowd = {"doubt": "foreign_load", "foreign_cpu_cores": 1.5, "cores": 2, "cpu_contention_fraction": 0.73}
+    assert found["evidence"] == pytest.approx(crowd)
     assert f"caveat: foreign_load: {OTHERS}" in lines([loop], TOLD, found)
 
 
 def test_a_loop_that_rests_beside_a_crowd_is_not_called_storage():
     """What loads for it may be a program that gets no core, whose waiting nobody counts."""
-    rests = SPUN | {"num_readers": 0, "busy_fraction": 0.02, "run_queue_s": 0.1, "own_cpu_s": 0.4}
+    rests = SPUN | {"num_readers": 0, "load": {"reads": 90}, "run_queue_s": 0.1, "own_cpu_s": 0.4}
     found = figures([made_loop(**rests)], Told("mine", cores=2))
-    assert found["bottleneck"] == "cannot_tell", found["bottleneck_evidence"]
-    assert found["bottleneck_evidence"].endswith("of 2 cores busy, and the loop the rest")
+    assert (found["bottleneck"], found["evidence"]["doubt"]) == ("cannot_tell", "foreign_load")
     idle = figures([made_loop(**rests | {"everyone_cpu_s": 3.0})], Told("mine", cores=2))
     assert idle["bottleneck"] == "storage", idle["bottleneck_evidence"]
 
