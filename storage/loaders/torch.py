@@ -10,6 +10,7 @@ import random
 import resource
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count, islice
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,8 @@ class TorchLoader:
     def close(self) -> None:
         """Stop the workers."""
         if self._workers:
-            self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # an exception may keep the iterator alive
+            with suppress(RuntimeError):  # torch's handler of SIGCHLD may say only here that a worker was killed
+                self._iterator._shutdown_workers()  # type: ignore[attr-defined]  # an exception may keep it alive
         self._iterator, self._workers, self._failure = iter(()), [], None
 
 
