@@ -10,7 +10,7 @@ HOROVOD := 0.28.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-rest test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
+.PHONY: demo test test-all test-cluster test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -21,16 +21,15 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 test: $(VENV)/installed-dev lint
 	$(BIN)/python -m pytest -n 2 $(BY_FILE) -m "not slow and not weekly and not full and not cluster"
 
-# What `make test` leaves out: faults, several ranks, DALI. A third of it waits for processes to start and to end.
+# What `make test` leaves out: faults, several ranks, DALI, DeepSpeed (Horovod, too, where it is built), the planner. A third
+# of it waits for processes to start and to end.
 test-all: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 3 $(BY_FILE) -m "slow and not weekly and not full and not cluster"
-
-# What is left: the planner's tests, DeepSpeed's (Horovod's, too, where it is built), and those with a Slurm, an mpirun or
-# networks of their own, which mostly wait. The latter need root on Debian, where packages that are missing are installed;
-# they skip with their reason elsewhere.
-test-rest: $(VENV)/installed-dev cluster-packages
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
-	$(BIN)/python -m pytest -n 2 $(BY_FILE) tests planner/tests -m "rest and not cluster and not weekly and not full"
+	$(BIN)/python -m pytest -n 4 $(BY_FILE) tests planner/tests -m "slow and not weekly and not full and not cluster"
+
+# With a Slurm, an mpirun or networks of their own, which mostly wait. They need root on Debian, where packages that are
+# missing are installed; they skip with their reason elsewhere.
+test-cluster: $(VENV)/installed-dev cluster-packages
 	$(BIN)/python -m pytest -n 3 $(BY_FILE) tests/late tests/cluster tests/network -m "cluster and not full"
 
 horovod: $(VENV)/horovod

@@ -20,7 +20,6 @@ def only_if_asked(folder: Path, reason: str | None, config: pytest.Config, items
     own = [item for item in items if item.path.is_relative_to(folder)]
     for item in own:
         item.add_marker(pytest.mark.cluster)
-        item.add_marker(pytest.mark.rest)
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         if reason:

@@ -130,7 +130,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("weekly")
         if item.get_closest_marker("engines"):
-            item.add_marker("rest")
+            item.add_marker("slow")
     names = [f"tests/{name}" for name in LONGEST]
     items.sort(key=lambda item: next((place for place, name in enumerate(names) if item.nodeid.startswith(name)), 99))
     if config.option.markexpr:

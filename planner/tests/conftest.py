@@ -16,7 +16,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They are of `make test-rest`."""
+    """They are of `make test-all`."""
     for item in items:
         if item.path.is_relative_to(HERE):
-            item.add_marker(pytest.mark.rest)
+            item.add_marker(pytest.mark.slow)

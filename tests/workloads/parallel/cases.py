@@ -87,7 +87,7 @@ INSTALLED: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = (
     ({"engine": "deepspeed", "zero": 3}, {"cpu_offload": True, "optimizer": "sgd"}),
     ({"engine": "deepspeed", "zero": 3}, {"precision": "bf16", "optimizer": "sgd"}),
 )
-"""Engines that must be installed: `make test-rest`."""
+"""Engines that must be installed: `make test-all`."""
 TECHNIQUES: tuple[tuple[Any, dict[str, Any]], ...] = (
     ("ddp", {"bucket_cap_mb": 1, "gradient_as_bucket_view": True}),
     ("ddp", {"static_graph": True, "optimizer": "sgd"}),
