@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 from benchsuite.analysis import lost_time
@@ -17,12 +18,15 @@ from benchsuite.analysis.thresholds import (
     FULL_THREAD,
     HELD_BACK_AU,
     IDLE_CORES,
+    LONG_STEP,
+    LONG_STEPS_SHARE,
     MAIN_SHARE,
     MEMORY_SHARE,
     MOSTLY_KEPT_UP_AU,
     NAMED_STEPS,
     QUEUED_SHARE,
     QUOTA_SHARE,
+    RARELY,
     REFILL_CAUSE,
     SATURATED_SHARE,
     SHUFFLING_SHARE,
@@ -322,9 +326,26 @@ def _evidence(
     }
     if figures.get("communication_min_s") is not None:
         found["exchange_of_body_fraction"] = None
+    found |= _long_steps(rank)
     found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _long_steps(rank: RankSamples) -> dict[str, float]:
+    """Steps that are rarely long and take much of the time all the same; empty where there are none."""
+    steps = [seconds for block in rank.blocks if block.kind == "loader" for seconds in block.step_s()]
+    usual = median(steps) if steps else 0.0
+    long = [seconds for seconds in steps if seconds > LONG_STEP * usual]
+    beyond = sum(long) - usual * len(long)
+    if not long or len(long) > RARELY * len(steps) or beyond <= LONG_STEPS_SHARE * sum(steps):
+        return {}
+    return {
+        "long_steps_fraction": len(long) / len(steps),
+        "long_steps_time_fraction": sum(long) / sum(steps),
+        "long_step_s": median(long),
+        "other_step_s": usual,
+    }
 
 
 def _places(looks: Looks, lost: Shares, steps: int) -> dict[str, float | int | str]:

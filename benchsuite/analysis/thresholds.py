@@ -53,5 +53,11 @@ SLOWER_RANK = 1.3
 """A rank whose own part of a step takes so much longer than another's is the one that is waited for."""
 LEAST_LOOKS = 10
 """Shares of fewer looks are chance: of ten, seven are of one kind where it takes half of the time once in six times."""
+LONG_STEP = 3.0
+"""A step that takes so many times the median is a long one; times of equal steps hardly differ by that."""
+RARELY = 0.2
+"""Long steps are told apart where they are at most so many of all: more of them are what steps are like."""
+LONG_STEPS_SHARE = 0.10
+"""Long steps that take more than this of the time, beyond what other steps take, are told."""
 SURE_LOOKS = 2.0
 """Where a step is seen so often at a line, no step that comes to that line goes unseen."""

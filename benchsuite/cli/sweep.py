@@ -195,7 +195,7 @@ WORKLOADS = {"image": "resnet50", "volume": "unet3d", "mlm": "bert", "tokens": "
 BATCHES = {"image": 16, "volume": 2, "mlm": 16, "tokens": 8}
 MAX_SAMPLES = {"image": 2048, "volume": 64, "mlm": 8192, "tokens": 8192}
 """The most samples that are converted: enough for cold trials of STEPS steps."""
-STEPS, REPEATS = 24, 3
+STEPS, REPEATS = 30, 3
 BATCHES_OF_A_TRIAL = 50
 """About the number of batches that a trial reads and holds; few samples make smaller batches."""
 

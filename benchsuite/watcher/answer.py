@@ -36,6 +36,8 @@ OTHERS_LOAD = (
 )
 BAR = 20
 """Characters of the bar of all of a step."""
+LONG_BEFORE = 0.2
+"""Start-up and first steps that take so much of the loop are told."""
 HIDDEN_SHARE = 0.005
 """What is less of the step, and was not marked, is not printed."""
 
@@ -59,6 +61,8 @@ class Told:
     device: str = "cpu"
     num_passes: int = 1
     num_uncounted: int = 0
+    before_s: float = 0.0
+    """Seconds until steps began to count."""
     others_load_share: float = 0.0
     """Share of the steps in which another watched loop of this thread waited for its input."""
 
@@ -158,8 +162,19 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
         *_own(found),
         *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
         *([OTHERS_LOAD.format(told.others_load_share)] if told.others_load_share >= HIDDEN_SHARE else []),
+        *_before(ranks[0], told),
         *([f"{told.num_replayed} steps were trained on batches seen before"] if told.num_replayed else []),
     ]
+
+
+def _before(rank: RankSamples, told: Told) -> list[str]:
+    """What start-up and the first steps took, where that is a large part of the loop."""
+    counted_s = sum(block.steps_s for block in rank.blocks if block.kind == "loader")
+    if told.before_s <= LONG_BEFORE * (told.before_s + counted_s):
+        return []
+    first = "" if rank.first_batch_s is None else f", {rank.first_batch_s:.3g} s of them until the first batch"
+    steps = f"the {counted(told.num_uncounted, 'step')} before" if told.num_uncounted else "start-up"
+    return [f"{told.before_s:.3g} of {told.before_s + counted_s:.3g} s went to {steps}{first}: these are not counted"]
 
 
 def html(name: str, found: Mapping[str, Any]) -> str:

@@ -177,6 +177,10 @@ class Loop:
         self.counted, self.readers = Counted(), ReaderTimes()
         self.num_passes = self.num_uncounted = self.num_replayed = 0
         self.first_batch_s: float | None = None
+        self.tells_others = True
+        """Whether its loads are waited for by a loop in whose body it runs."""
+        self._began_s: float | None = None
+        self._counts_from_s: float | None = None
         self.batch_bytes = 0
         """The largest of the first batches of passes."""
         self.refill_s = 0.0
@@ -208,9 +212,15 @@ class Loop:
         """The processes and the threads that load for it."""
         return self.feeders.processes, self.feeders.threads
 
+    @property
+    def before_s(self) -> float:
+        """Seconds from the first pass's start until steps began to count, or until now."""
+        return (self._counts_from_s or time.perf_counter()) - self._began_s if self._began_s is not None else 0.0
+
     def run(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass. A step that is broken off does not count."""
         began_s: float | None = time.perf_counter()
+        self._began_s = self._began_s or began_s
         self._pass_begins = self.num_passes > 0
         self.num_passes += 1
         held: list[T] = []
@@ -272,6 +282,7 @@ class Loop:
         """Read what the device has still to come to; where it has failed, those steps are lost."""
         if self.looker is not None:
             self.looker.stop()
+        self._close_window()  # an iterator that is held longer is closed when Python has lost half of itself
         try:
             if self._pending:
                 self.stamps.wait(self._pending[-1].times[-1])
@@ -296,6 +307,7 @@ class Loop:
         if counts != (self._window is not None) or not self._times:
             self._close_window()
             if counts:
+                self._counts_from_s = self._counts_from_s or time.perf_counter()
                 self.readers.look(counts=False)
                 self._window = counters(self.loads, time.perf_counter())
             self._times = [self.stamps.now()]
@@ -342,12 +354,12 @@ class Loop:
             self.readers.look(counts=kind in COUNTED)
             self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
             self._fold()
-            self._add_window()  # an iterator that is still held when the watch ends closes none
+            self._add_window()
             self._times = [] if kind == "uncounted" else [self.stamps.now()]
 
     def _tell_others(self, seconds: float) -> None:
         """Say to each loop in whose counted step this thread is that so much of its body was this loop's load."""
-        for other, thread in [*_in_their_bodies.items()] if _in_their_bodies else ():
+        for other, thread in [*_in_their_bodies.items()] if _in_their_bodies and self.tells_others else ():
             if thread == threading.get_ident() and other._window is not None:
                 other.others_load_s += seconds
 

@@ -64,6 +64,7 @@ def own_s_per_step(stamps: Stamps, marks: Iterable[str]) -> float | None:
     None where the device has failed.
     """
     loop, marked = Loop(repeat("counted"), lambda: stamps, lambda batch: 1), tuple(marks)
+    loop.tells_others = False
     steps = loop.run(range(CALIBRATION_STEPS))
     try:
         next(steps)
@@ -174,6 +175,7 @@ class Ending:
             loop.stamps.device,
             loop.num_passes,
             loop.num_uncounted,
+            loop.before_s,
             loop.others_load_s / (loop.steps.seconds or 1.0),
         )
 

@@ -142,6 +142,7 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         rarely = numbers.get("line_steps_fraction", 1.0)
         often = f", in one step of {1 / rarely:.0f}" if rarely < 0.5 else ""
         found.append(f"{percent(numbers['line_fraction'])} of {numbers['line_of']} is in {numbers['line']}{often}")
+    found += _long_steps(numbers)
     if "imbalance" in verdicts and "slowest_rank" in numbers:
         found.append(f"the slowest is rank {numbers['slowest_rank']:.0f}")
     if "communication" in verdicts and numbers.get("bubble_fraction"):
@@ -151,6 +152,14 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     if "client_cpu" in verdicts:
         found += _of_cores(named, numbers)
     return found
+
+
+def _long_steps(numbers: Numbers) -> list[str]:
+    if "long_steps_fraction" not in numbers:
+        return []
+    rarely = f"one step in {1 / numbers['long_steps_fraction']:.0f} takes {numbers['long_step_s'] * 1e3:.3g} ms"
+    usual = f"the others {numbers['other_step_s'] * 1e3:.3g}"
+    return [f"{rarely}, {usual}: {percent(numbers['long_steps_time_fraction'])} of the time"]
 
 
 def _of_storage(named: Sequence[str], numbers: Numbers) -> list[str]:
@@ -227,7 +236,8 @@ def answer(verdict: str, cause: str | None, said: str, numbers: Numbers, alterna
     if verdict == "compute":
         stall = numbers.get("input_stall_fraction", 0.0)
         waits = "never waits for input" if stall < 0.01 else "hardly waits for input"
-        return f"Computation: the loop {waits} ({percent(stall)} of the time), and its cores are busy."
+        rarely = "".join(f" {each[:1].upper()}{each[1:]}." for each in _long_steps(numbers))
+        return f"Computation: the loop {waits} ({percent(stall)} of the time), and its cores are busy.{rarely}"
     if verdict == "cannot_tell":
         return f"What holds it back cannot be told: {said}."
     if verdict == "none":

@@ -313,6 +313,30 @@ def test_what_is_printed():
     assert said[-1] == "40 steps were trained on batches seen before"
 
 
+def test_a_long_start_is_told_in_seconds():
+    loop = made_loop(parts_s=HELD, first_batch_s=14.2)
+    for before_s, told in ((1.0, False), (15.0, True)):
+        said = lines([loop], Told("mine", num_uncounted=5, before_s=before_s), figures([loop], TOLD))
+        wanted = "15 of 25 s went to the 5 steps before, 14.2 s of them until the first batch: these are not counted"
+        assert (wanted in said) == told
+
+
+@pytest.mark.parametrize(
+    ("long", "long_s", "told"),
+    [(10, 0.28, True), (10, 0.002, False), (1, 0.28, True), (1, 0.005, False), (50, 0.28, False)],
+)
+def test_steps_that_are_rarely_long_are_told_by_their_times(long: int, long_s: float, told: bool):
+    """Of 100 steps of 0.7 ms some are longer."""
+    steps = [0.0007] * (100 - long) + [long_s] * long
+    loop = made_loop(parts_s={"load": 0.0, "other": sum(steps)}, step_s=tuple(steps))
+    found = figures([loop], TOLD)["evidence"]
+    assert ("long_steps_fraction" in found) == told
+    if told:
+        named = {name: found[name] for name in ("long_steps_fraction", "long_step_s", "other_step_s")}
+        assert named == {"long_steps_fraction": long / 100, "long_step_s": long_s, "other_step_s": 0.0007}
+        assert found["long_steps_time_fraction"] == pytest.approx(long * long_s / sum(steps))
+
+
 def test_a_ranks_loop_survives_json():
     loop = made_loop(3, instrument_s_per_step=1e-6, **SPUN)
     assert parse_result(json.dumps(asdict(loop))) == loop

@@ -133,6 +133,20 @@ for number in watch:
     assert ResultsStore(tmp_path).records()[0].caveats == ["cut_short"]
 
 
+def test_an_iterator_that_is_held_until_the_process_ends_costs_no_traceback():
+    """It is closed when Python has torn down what its end would use."""
+    said = in_new_process("""
+import sys, time, benchsuite
+batches = iter(benchsuite.watch([0] * 60, warmup_steps=2, name="held"))
+sys.held = batches
+for _ in range(40):
+    next(batches)
+    time.sleep(0.02)
+""")
+    assert "held · 37 steps counted" in said
+    assert "Traceback" not in said and "Exception ignored" not in said, said
+
+
 RANKS = """
 import os, sys, time
 import torch.distributed as dist
