@@ -68,6 +68,10 @@ def _shares(rank: RankSamples, figures: Mapping[str, Any]) -> Iterator[tuple[str
     if seen := rank.seen_readers:
         yield ("worker_busy_fraction" if seen.num_readers else "loading_thread_busy_fraction"), seen.busy_fraction
         yield "loading_thread_busy_fraction", seen.loading_thread_busy_fraction
+        yield "reader_queue_fraction", seen.queued_fraction
+    if used := rank.used_cores:
+        yield "throttled_fraction", used.throttled_fraction
+        yield "memory_stall_fraction", used.memory_stall_fraction
 
 
 def disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> Doubt | None:

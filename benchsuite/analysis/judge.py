@@ -62,14 +62,15 @@ def judge(figures: Mapping[str, Any], ranks: Sequence[RankSamples], setting: Set
     evidence = _evidence(figures, rank, ranks, setting, lost)
     if between := _between(figures, ranks):
         return Found(between, evidence)
-    found = _chosen(lost, evidence, num_steps(rank, setting))
-    return replace(found, where=Where("none")) if setting.emulated and found.where == COMPUTE else found
+    error = min(figures.get("au_error") or 0.0, 1 - HELD_BACK_AU)
+    found = _chosen(lost, evidence, num_steps(rank, setting), error)
+    return replace(found, where=Where("none")) if setting.emulated and found.where.verdict == "compute" else found
 
 
 def of_step(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> Shares:
     """Shares of a step by where its time goes."""
     step_s, au, stall = figures["step_s_mean"], figures.get("au"), figures.get("input_stall_fraction") or 0.0
-    input_ = max(0.0, 1 - au) if au is not None else stall
+    input_ = stall if au is None or 1 - au <= (figures.get("au_error") or 0.0) else 1 - au
     beside = 0.0 if setting.emulated or stall >= input_ / 2 else input_ - stall
     exchange, bubble = ((figures.get(name) or 0.0) / step_s for name in ("communication_min_s", "bubble_s"))
     waited = lost_time.own_imbalance_s(figures, step_s) / step_s
@@ -110,7 +111,7 @@ def _of_input(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -
         return {lost_time.CORES: 1.0}
     if saturation is not None and saturation >= SATURATED_SHARE:
         return {reads: 1.0}  # a plain reader gets no more
-    looks = lost_time.with_clocks(rank.looks, figures, setting)
+    looks = lost_time.with_clocks(rank, figures, setting)
     counted = by_bucket and rank.reads is not None and rank.reads.requests is not None
     return _moved(lost_time.of_input(looks, rank.seen_readers, counted), figures, rank)
 
@@ -142,20 +143,22 @@ def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Sha
     if any(_share(each, "ended") >= ENDED_SHARE for each in counts):
         return {Where("waiting", "no_shard"): 1.0}
     refill = figures.get("refill_fraction") or 0.0
-    if refill >= REFILL_CAUSE and seen.num_readers:
-        begins = Where("preprocessing", "shuffle_buffer") if _shuffles(inside) else Where("waiting", "worker_start")
-        if begins.cause == "shuffle_buffer" or not seen.workers_stay:
+    if refill >= REFILL_CAUSE:
+        seen_at = [inside.readers if inside is not None else {}, rank.looks.load if rank.looks is not None else {}]
+        shuffles = any(map(_shuffles, seen_at))
+        begins = Where("preprocessing", "shuffle_buffer") if shuffles else Where("waiting", "worker_start")
+        if shuffles or (seen.num_readers and not seen.workers_stay):
             found: Shares = {begins: refill}
             _add(found, shares, 1 - refill)
             return found
-    reads, amplified = Where("storage", "reads"), amplification(figures, seen)
+    reads, amplified = Where("storage", "reads"), amplification(rank)
     if reads in shares and amplified is not None and amplified >= AMPLIFIED:
         return {Where("storage", "amplification") if where == reads else where: s for where, s in shares.items()}
     return shares
 
 
-def _shuffles(inside: Looks | None) -> bool:
-    return inside is not None and _share(inside.readers, "shuffle") >= SHUFFLING_SHARE
+def _shuffles(counts: Mapping[str, float]) -> bool:
+    return _share(counts, "shuffle") >= SHUFFLING_SHARE
 
 
 def _share(counts: Mapping[str, float], word: str) -> float:
@@ -163,10 +166,10 @@ def _share(counts: Mapping[str, float], word: str) -> float:
     return counts.get(word, 0.0) / total if total else 0.0
 
 
-def amplification(figures: Mapping[str, Any], seen: SeenReaders) -> float | None:
-    """Bytes read in read calls over bytes of the batches; None where either is not known."""
-    read, steps_per_s = figures.get("read_call_bytes_per_s"), 1 / figures["step_s_mean"]
-    return read / (seen.batch_bytes * steps_per_s) if read and seen.batch_bytes else None
+def amplification(rank: RankSamples) -> float | None:
+    """Bytes that a watched rank read in read calls over bytes of its batches; None where either is not known."""
+    read, size = rank.reads.read_call_bytes if rank.reads else None, rank.seen_readers and rank.seen_readers.batch_bytes
+    return read / (size * num_steps(rank)) if read and size and num_steps(rank) else None
 
 
 def _of_machine(lost: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Shares:
@@ -186,7 +189,8 @@ def _of_machine(lost: Shares, figures: Mapping[str, Any], rank: RankSamples) -> 
     queued = 1.0 if _lacks_cores(figures, seen, used) else _queued(seen) if seen is not None else 0.0
     preparing = {where: share for where, share in lost.items() if where.verdict == "preprocessing"}
     found = lost | {where: (1 - queued) * share for where, share in preparing.items()}
-    found |= {COMPUTE: computing - waited, lacking: queued * sum(preparing.values()) + waited}
+    found[COMPUTE] = computing - waited
+    found[lacking] = found.get(lacking, 0.0) + queued * sum(preparing.values()) + waited
     return {where: share for where, share in found.items() if share > 0}
 
 
@@ -227,10 +231,43 @@ def _between(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Where 
     steps = [num_steps(rank) for rank in ranks]
     if min(steps) < (1 - FEWER_BATCHES) * max(steps):
         return Where("imbalance", "fewer_batches")
-    own = [_own_s(rank) if figures.get("communication_min_s") is None else None for rank in ranks]
+    if figures.get("communication_min_s") is not None:
+        return None
+    own = [_own_s(rank) for rank in ranks]
     if None not in own and max(filter(None, own)) > SLOWER_RANK * min(filter(None, own)):
         return Where("imbalance", "slow_rank")
-    return None
+    return Where("imbalance", "slow_rank") if _slow_part(ranks) else None
+
+
+OWN_PARTS = ("h2d", "forward", "optimizer")
+"""Marked parts of a step in which data parallel ranks do not wait for each other."""
+
+
+def _slow_part(ranks: Sequence[RankSamples]) -> dict[str, float | str]:
+    """The marked part that takes one rank longest beyond another, whose threads are in no exchange; empty without one.
+
+    It has to be longer by a part of the step that would hold ranks back as exposed communication does.
+    """
+    parts = [_parts_of_step_s(rank) for rank in ranks]
+    named = [name for name in OWN_PARTS if all(name in each for each in parts)]
+    if not named:
+        return {}
+    beyond = {name: max(each[name] for each in parts) - min(each[name] for each in parts) for name in named}
+    part = max(beyond, key=lambda name: beyond[name])
+    times = [each[part] for each in parts]
+    slow, fast = times.index(max(times)), times.index(min(times))
+    looks = ranks[slow].looks
+    waits = looks is not None and _share(looks.body, "exchange") > COMMUNICATION_SHARE
+    if waits or beyond[part] <= COMMUNICATION_SHARE * sum(parts[slow].values()):
+        return {}
+    seen: dict[str, float | str] = {"slow_part": part, "slowest_rank": ranks[slow].rank, "slow_part_s": times[slow]}
+    return seen | {"fastest_rank": ranks[fast].rank, "fast_part_s": times[fast]}
+
+
+def _parts_of_step_s(rank: RankSamples) -> dict[str, float]:
+    """Mean seconds of each part of a rank's steps."""
+    block = next(block for block in rank.blocks if block.kind in ("loader", "plain"))
+    return {name: seconds / block.num_steps for name, seconds in block.parts_s().items()}
 
 
 def _own_s(rank: RankSamples) -> float | None:
@@ -251,8 +288,8 @@ def num_steps(rank: RankSamples, setting: Setting | None = None) -> int:
     return sum(block.num_steps for block in rank.blocks if block.kind in kinds)
 
 
-def _chosen(lost: Shares, evidence: Mapping[str, float | int | str], steps: int) -> Found:
-    """The verdict and the cause, by shares of the step."""
+def _chosen(lost: Shares, evidence: Numbers, steps: int, error: float) -> Found:
+    """The verdict and the cause, by shares of the step; what is lost may be less by `error`."""
     losses = {where: share for where, share in lost.items() if where not in (COMPUTE, UNSEEN)}
     between = sum(share for where, share in losses.items() if where.verdict in BETWEEN_RANKS)
     total, unseen = sum(losses.values()), lost.get(UNSEEN, 0.0)
@@ -260,8 +297,8 @@ def _chosen(lost: Shares, evidence: Mapping[str, float | int | str], steps: int)
         total = total - between
     if unseen > max(total, 1 - MOSTLY_KEPT_UP_AU):
         return Found(UNSEEN, evidence)
-    if total <= 1 - HELD_BACK_AU:
-        return Found(COMPUTE, evidence)
+    if total - error <= 1 - HELD_BACK_AU:
+        return Found(COMPUTE if steps >= NAMED_STEPS else Where("compute"), evidence)
     main = _main(losses)
     if steps < NAMED_STEPS:
         return Found(Where(main.where.verdict), evidence, main.alternatives or (main.where,))
@@ -315,7 +352,10 @@ def _evidence(
         "bubble_fraction": (figures.get("bubble_s") or 0.0) / step_s or None,
         "saturation": setting.saturation(figures),
         "steps": num_steps(rank, setting),
-        "amplification": amplification(figures, seen) if seen is not None else None,
+        **_of_ranks(ranks),
+        "waits_in_body": _waits_in_body(figures, rank, setting, lost) or None,
+        "workers_stay": True if seen is not None and seen.workers_stay else None,
+        "amplification": amplification(rank),
         "reader_queue_fraction": _queued(seen) if seen is not None else None,
         "throttled_fraction": used.throttled_fraction if used is not None else None,
         "memory_stall_fraction": used.memory_stall_fraction if used is not None else None,
@@ -327,9 +367,24 @@ def _evidence(
     if figures.get("communication_min_s") is not None:
         found["exchange_of_body_fraction"] = None
     found |= _long_steps(rank)
+    if len(ranks) > 1 and figures.get("communication_min_s") is None:
+        found |= _slow_part(ranks)
     found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _waits_in_body(figures: Mapping[str, Any], rank: RankSamples, setting: Setting, lost: Shares) -> bool:
+    """Whether the loop waits in its body rather than for its input."""
+    body = 1 - (figures.get("input_stall_fraction") or 0.0)
+    of_body = sum(share for where, share in _of_body(figures, rank, setting, 0.0).items() if where.verdict == "waiting")
+    return body * of_body > sum(share for where, share in lost.items() if where.verdict == "waiting") / 2
+
+
+def _of_ranks(ranks: Sequence[RankSamples]) -> dict[str, int | None]:
+    """How far ranks differ in the number of their steps."""
+    steps = [num_steps(rank) for rank in ranks]
+    return {"fewest_steps": min(steps), "most_steps": max(steps)} if len({*steps}) > 1 else {}
 
 
 def _long_steps(rank: RankSamples) -> dict[str, float]:
@@ -363,7 +418,7 @@ def _places(looks: Looks, lost: Shares, steps: int) -> dict[str, float | int | s
         most = max(lines, key=lambda each: each.looks)
         counts = looks.body if most.phase == "body" else looks.load if most.phase == "load" else {}
         inside = looks.inside.readers if looks.inside is not None else {}
-        total = sum((counts or inside).values())
+        total = sum((counts or inside).values()) or most.looks
         phases = {"body": "the loop's body", "load": "the waiting for input", "readers": "the workers' time"}
         found |= {"line": most.line, "line_fraction": most.looks / total, "line_of": phases[most.phase]}
         if most.phase == "body" and most.looks >= SURE_LOOKS * most.steps:

@@ -24,6 +24,8 @@ class Where(NamedTuple):
         return f"{self.verdict}/{self.cause}" if self.cause else str(self.verdict)
 
 
+WAITS = {"waits_for_readers": float(LEAST_LOOKS)}
+"""Looks at a loop that waits for its readers."""
 Shares = dict[Where, float]
 """Shares of something by where they go."""
 
@@ -42,6 +44,7 @@ OF_READERS: Mapping[str, Where] = {
     "collate": Where("preprocessing", "collate"),
     "hand_over": Where("preprocessing", "hand_over"),
     "writes_pipe": Where("preprocessing", "hand_over"),
+    "ended": Where("waiting", "no_shard"),
     "runs": Where("preprocessing"),
     "start": Where("waiting", "worker_start"),
     "lock": Where("waiting", "lock"),
@@ -66,24 +69,26 @@ OF_BODY: Mapping[str, Where] = {
 }
 
 
-def with_clocks(looks: Looks | None, figures: Mapping[str, Any], setting: Setting) -> Looks | None:
-    """The looks; where readers were hardly looked at, what their own clocks say in place of it.
+def with_clocks(rank: RankSamples, figures: Mapping[str, Any], setting: Setting) -> Looks | None:
+    """The looks at a rank; where its readers were hardly looked at, what clocks say in place of it.
 
-    A wait within a read call is one for reads only where readers time these calls themselves.
+    A wait within a read call is one for reads only where readers time these calls themselves, and not in memory.
     """
-    read, decode = figures.get("read_s_per_sample"), figures.get("decode_s_per_sample")
+    looks, alone = rank.looks, rank.seen_readers is not None and not rank.seen_readers.num_readers
     if looks is not None and _is_enough(looks.readers if "waits_for_readers" in looks.load else looks.load):
         return looks
+    read, decode = figures.get("read_s_per_sample"), figures.get("decode_s_per_sample")
     if setting.watched or read is None or decode is None or not read + decode:
-        return looks
+        return looks or (None if rank.seen_readers is None else Looks({} if alone else WAITS, {}, {}, {}, []))
     computed = figures.get("read_cpu_s_per_sample") or 0.0
-    wait = ("faults" if setting.maps_files else "reads") if setting.reads_told else "unseen"
-    told = {wait: max(0.0, read - computed), "runs": decode + computed}
-    words = {word: LEAST_LOOKS * share for word, share in _shares(told).items()}
-    inside = Looks(
-        {}, {}, {}, {}, [], collate_and_cpu_s=(figures.get("collate_s_per_sample") or 0.0, decode + computed)
-    )
-    return replace(looks or inside, load={"waits_for_readers": 1.0}, readers=words, inside=inside)
+    told = setting.reads_told and setting.cached(figures) <= MAIN_SHARE
+    wait = ("faults" if setting.maps_files else "reads") if told else "unseen"
+    shares = _shares({wait: max(0.0, read - computed), "runs": decode + computed})
+    words = {word: LEAST_LOOKS * share for word, share in shares.items()}
+    timed = Looks({}, {}, {}, {}, [], collate_and_cpu_s=(figures.get("collate_s_per_sample") or 0.0, decode + computed))
+    if alone:
+        return replace(looks or timed, load=words, collate_and_cpu_s=timed.collate_and_cpu_s)
+    return replace(looks or timed, load=WAITS, readers=words, inside=timed)
 
 
 def of_input(looks: Looks | None, seen: SeenReaders | None, requests_counted: bool = False) -> Shares:
@@ -107,9 +112,7 @@ def of_input(looks: Looks | None, seen: SeenReaders | None, requests_counted: bo
 def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Where]) -> Shares:
     """What readers do while the loop waits for them, those left out that have nothing to do."""
     inside = looks.inside.readers if looks.inside is not None else {}
-    words = {
-        word: count for word, count in (looks.readers or inside).items() if word not in ("idle", "ended", "unknown")
-    }
+    words = {word: count for word, count in (looks.readers or inside).items() if word not in ("idle", "unknown")}
     found = _shares(words)
     if not _is_enough(words):  # the kernel's clock tells at least how much they computed
         busy = min(1.0, seen.busy_fraction or 0.0) if seen is not None and seen.num_readers else 0.0

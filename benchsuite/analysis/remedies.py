@@ -58,6 +58,8 @@ def _of(where: Where, found: Found, setting: Setting) -> Sequence[str]:
         names = ("more_clients", *names)
     done = {"shards"} if setting.file_per_sample is False else set()
     done |= {"staging"} if setting.staged else set()
+    done |= {"staying_workers"} if found.evidence.get("workers_stay") else set()
+    done |= {"more_workers"} if where.verdict == "waiting" and found.evidence.get("waits_in_body") else set()
     if float(found.evidence.get("saturation", 0.0)) >= SATURATED_SHARE:
         done |= {"more_workers"}
     return [name for name in names if name not in done]

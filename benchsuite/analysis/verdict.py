@@ -7,7 +7,7 @@ from typing import Any
 
 from benchsuite.analysis.doubts import Doubt, doubt, others_read
 from benchsuite.analysis.judge import Found, judge, num_steps
-from benchsuite.analysis.lost_time import COMPUTE, Where
+from benchsuite.analysis.lost_time import Where
 from benchsuite.analysis.remedies import remedies
 from benchsuite.analysis.setting import Setting
 from benchsuite.analysis.thresholds import MIN_STEPS
@@ -81,7 +81,7 @@ def _doubt_of(found: Found, figures: Mapping[str, Any], setting: Setting) -> Dou
     """Why what was found may not be the loop's own; None where it is."""
     if "storage" in {where.verdict for where in (found.where, *found.alternatives)}:
         return others_read(figures, setting)
-    if found.where == COMPUTE and setting.hides_communication and figures.get("communication_min_s") is None:
+    if found.where.verdict == "compute" and setting.hides_communication and figures.get("communication_min_s") is None:
         return Doubt("hidden_communication", {})
     return None
 

@@ -289,7 +289,7 @@ class UsedCores:
     throttled_fraction: float | None = None
     """Share of the periods of a quota on cores in which it was used up; None without a quota."""
     idle_cores: float | None = None
-    """Cores of the whole node that were idle, and how many it has."""
+    """Of the cores that its control group may use (without one all): how many were idle, and how many there are."""
     all_cores: int | None = None
     memory_stall_fraction: float | None = None
     """Share of the time in which some process of the node waited for memory."""

@@ -1,4 +1,4 @@
-"""What the kernel holds back from a process: time for want of memory, and time by a quota on cores."""
+"""What the kernel holds back from a process: time for want of memory, cores, and time by a quota on them."""
 
 import re
 from dataclasses import dataclass
@@ -22,17 +22,27 @@ class Pressure:
 def pressure(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> Pressure:
     """What it is now."""
     stalled = re.search(r"^some .*total=(\d+)", text_of(proc / "pressure" / "memory"), re.MULTILINE)
-    counted = dict(re.findall(r"^(\w+) (\d+)$", _cpu_stat(proc, groups), re.MULTILINE))
+    counted = dict(re.findall(r"^(\w+) (\d+)$", _of_group("cpu", "cpu.stat", proc, groups), re.MULTILINE))
     periods, throttled = (int(counted[name]) if name in counted else None for name in ("nr_periods", "nr_throttled"))
     return Pressure(int(stalled[1]) / 1e6 if stalled else None, periods, throttled)
 
 
-def _cpu_stat(proc: Path, groups: Path) -> str:
-    """The counters of the control group that this process is in; as a container sees them, those of its own root."""
+def group_cpus(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> frozenset[int] | None:
+    """The cores that this process's control group may use, on which it may let itself run; None where not told."""
+    names = ("cpuset.cpus.effective", "cpuset.effective_cpus")  # of version 2 and 1 (Documentation/admin-guide)
+    told = next((found for name in names if (found := _of_group("cpuset", name, proc, groups).strip())), "")
+    ranges = [part.partition("-") for part in told.split(",") if part]
+    return frozenset(cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)) or None
+
+
+def _of_group(controller: str, name: str, proc: Path, groups: Path) -> str:
+    """A file of the control group that this process is in, or of the nearest above; in a container of its own root."""
     for line in text_of(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if "cpu" in controllers.split(","):
-            return text_of(groups / "cpu" / path.lstrip("/") / "cpu.stat") or text_of(groups / "cpu" / "cpu.stat")
-        if not controllers and (found := text_of(groups / path.lstrip("/") / "cpu.stat")):
-            return found
-    return text_of(groups / "cpu" / "cpu.stat") or text_of(groups / "cpu.stat")
+        if controllers and controller not in controllers.split(","):
+            continue
+        group = (groups / controller if controllers else groups) / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(groups) and (found := text_of(folder / name)):
+                return found
+    return text_of(groups / controller / name) or text_of(groups / name)

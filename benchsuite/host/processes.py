@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,10 +62,11 @@ def everyone_s() -> float:
     )
 
 
-def idle_s() -> float:
-    """Seconds that all cores of this host were idle, since boot."""
-    times = psutil.cpu_times()
-    return float(times.idle + getattr(times, "iowait", 0.0))
+def idle_s(cpus: Collection[int] | None = None) -> float:
+    """Seconds that these cores were idle, since boot; None: all of this host."""
+    each = psutil.cpu_times(percpu=True)
+    mine = each if cpus is None else [each[cpu] for cpu in cpus if cpu < len(each)]
+    return float(sum(times.idle + getattr(times, "iowait", 0.0) for times in mine))
 
 
 def children(pid: int) -> list[int]:

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from benchsuite.contract.rank_samples import UsedCores
-from benchsuite.host.pressure import pressure
+from benchsuite.host.pressure import group_cpus, pressure
 from benchsuite.host.processes import everyone_s, idle_s, tree_cpu_s
 from benchsuite.looking.readers import LoadTimes, tree_io
 
@@ -31,7 +31,7 @@ class Counted:
     throttled_periods: int | None = 0
     """Periods of a quota on cores, and those in which it was used up."""
     idle_s: float = 0.0
-    """Seconds of all cores of the node that were idle."""
+    """Seconds that cores were idle which its control group may use."""
 
     @property
     def throttled_fraction(self) -> float | None:
@@ -67,7 +67,7 @@ def counters(loads: LoadTimes, began_s: float | None = None) -> Counted:
         held_back.memory_s,
         held_back.quota_periods,
         held_back.throttled_periods,
-        idle_s(),
+        idle_s(group_cpus()),
     )
 
 
@@ -81,6 +81,6 @@ def used_cores(counted: Counted) -> UsedCores:
         counted.own_cpu_s,
         counted.throttled_fraction,
         counted.idle_s / counted.wall_s if counted.wall_s else None,
-        os.cpu_count(),
+        len(group_cpus() or ()) or os.cpu_count(),
         counted.memory_stall_fraction,
     )

@@ -83,6 +83,9 @@ SHARES: Mapping[str, str] = {
     "cpu_contention_fraction": "waiting for a core",
     "worker_busy_fraction": "the worker processes being busy",
     "loading_thread_busy_fraction": "the loading thread being busy",
+    "reader_queue_fraction": "the readers' waiting for a core",
+    "throttled_fraction": "the quota on cores being used up",
+    "memory_stall_fraction": "waiting for memory",
 }
 """Shares that are measured by clocks of their own."""
 UNKNOWN_RANKS = "communication and waiting for other ranks are not known: mark them"
@@ -143,7 +146,13 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         often = f", in one step of {1 / rarely:.0f}" if rarely < 0.5 else ""
         found.append(f"{percent(numbers['line_fraction'])} of {numbers['line_of']} is in {numbers['line']}{often}")
     found += _long_steps(numbers)
-    if "imbalance" in verdicts and "slowest_rank" in numbers:
+    if "imbalance/fewer_batches" in named:
+        found.append(f"one rank has {numbers['fewest_steps']} steps, another {numbers['most_steps']}")
+    if "slow_part" in numbers:
+        slow, fast = (f"{numbers[f'{pace}_part_s'] * 1e3:.3g} ms" for pace in ("slow", "fast"))
+        of = f"rank {numbers['slowest_rank']}", f"rank {numbers['fastest_rank']}"
+        found.append(f"{numbers['slow_part']} takes {slow} on {of[0]} and {fast} on {of[1]}")
+    elif "imbalance" in verdicts and "slowest_rank" in numbers:
         found.append(f"the slowest is rank {numbers['slowest_rank']:.0f}")
     if "communication" in verdicts and numbers.get("bubble_fraction"):
         found.append(f"{percent(numbers['bubble_fraction'])} of the step waits for other stages of the pipeline")

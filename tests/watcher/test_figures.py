@@ -122,6 +122,18 @@ def test_ranks_that_wait_for_one_are_told_by_what_each_does_itself():
     assert (found["bottleneck"], found["cause"]) == ("imbalance", "slow_rank")
 
 
+def test_marked_parts_of_ranks_are_compared():
+    """Rank 0 waits within its backward part for rank 1, whose forward part takes 100 ms."""
+    quick, slow = (
+        made_loop(rank, parts_s={"load": 0.1, "forward": forward, "backward": 12.0 - forward, "other": 0.0})
+        for rank, forward in ((0, 0.04), (1, 10.0))
+    )
+    found = figures([quick, slow], TOLD)
+    assert (found["bottleneck"], found["cause"]) == ("imbalance", "slow_rank")
+    named = ("slow_part", "slowest_rank", "slow_part_s", "fastest_rank", "fast_part_s")
+    assert [found["evidence"][name] for name in named] == ["forward", 1, 0.1, 0, 0.0004]
+
+
 def test_a_rank_with_fewer_batches_is_named():
     found = figures([made_loop(steps=100), made_loop(1, steps=80)], TOLD)
     assert (found["bottleneck"], found["cause"]) == ("imbalance", "fewer_batches")
