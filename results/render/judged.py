@@ -16,6 +16,7 @@ NAMES: Mapping[str, str] = {
     "mixed": "more than one cause",
     "none": "nothing",
     "cannot_tell": "not known",
+    "imbalance/fewer_batches": "ranks with fewer batches than others",
 }
 CAUSES: Mapping[str, str] = {
     "storage/reads": "waiting for reads of files",
@@ -26,7 +27,7 @@ CAUSES: Mapping[str, str] = {
     "preprocessing/hand_over": "passing batches on from the readers to the loop",
     "preprocessing/shuffle_buffer": "filling the shuffle buffer when a pass begins",
     "preprocessing": "computing in the readers",
-    "client_cpu/cores": "waiting for a core, or computing that does",
+    "client_cpu/cores": "computing on too few cores",
     "client_cpu/affinity": "waiting for a core that others are bound to as well",
     "waiting/lock": "waiting for a lock",
     "waiting/socket": "waiting for an answer over a socket",
@@ -36,9 +37,9 @@ CAUSES: Mapping[str, str] = {
     "waiting/sleep": "sleeping",
     "waiting/checkpoint": "writing to files",
     "waiting/memory": "waiting for memory",
-    "waiting": "waits, not for reads",
+    "waiting": "waiting, not for reads, and for what is not known",
     "imbalance/slow_rank": "waiting for a slower rank",
-    "imbalance/fewer_batches": "ranks with fewer batches",
+    "imbalance/fewer_batches": "waiting for ranks with more batches",
     "compute/compute": "computing",
     "communication/communication": "exchanging with other ranks",
     "cannot_tell": "what cannot be seen from outside",
@@ -49,30 +50,30 @@ SAID: Mapping[str, str] = {
     "more_workers": "more workers",
     "staging": "copying the data to a local disk first",
     "faster_storage": "faster storage",
-    "read_ahead": "reading the files in order, or into memory",
-    "smaller_chunks": "chunks that hold one sample, or reading in the order in which they lie",
+    "read_ahead": "reading the files in order",
+    "smaller_chunks": "chunks that hold one sample",
     "cheaper_data": "data that cost less to decode",
-    "cheaper_collate": "a cheaper collate function, or samples of one shape",
+    "cheaper_collate": "a cheaper collate function",
     "fewer_tensors": "fewer and larger tensors a batch",
     "longer_queue": "a longer queue (prefetch_factor)",
     "smaller_buffer": "a smaller shuffle buffer",
     "staying_workers": "workers that stay from pass to pass (persistent_workers=True)",
     "more_cores": "more cores a rank",
-    "fewer_threads": "fewer threads or workers",
+    "fewer_threads": "fewer threads",
     "unbind": "letting each process use all cores",
     "share_less": "something of its own for each worker in place of what the lock guards",
-    "nearer_service": "a service that is nearer, or asked for more at a time",
+    "nearer_service": "asking the service for more at a time",
     "in_process": "doing in the reader what another process does",
     "more_shards": "at least as many shards as workers",
     "no_sleep": "waiting for an event in place of sleeping",
     "rarer_checkpoints": "writing more rarely",
     "background_checkpoints": "writing in the background",
-    "more_memory": "more memory, or fewer workers",
-    "even_work": "work that is dealt evenly, and the same clock and load on all nodes",
+    "more_memory": "more memory",
+    "even_work": "work that is dealt evenly",
     "even_batches": "as many samples for each rank",
     "faster_links": "faster links",
-    "larger_batches": "larger batches, or gradients accumulated over several",
-    "more_microbatches": "more microbatches, or schedule interleaved or zero_bubble",
+    "larger_batches": "larger batches",
+    "more_microbatches": "more microbatches",
     "more_clients": "more workers with loader torch, each of which has a client of its own",
     "idle_cores": "measuring again on idle cores: this says nothing of the job itself",
     "quiet_disk": "measuring again while nothing else reads from this disk: this says nothing of the job itself",
@@ -81,10 +82,10 @@ SAID: Mapping[str, str] = {
 SHARES: Mapping[str, str] = {
     "input_stall_fraction": "waiting for input",
     "cpu_contention_fraction": "waiting for a core",
-    "worker_busy_fraction": "the worker processes being busy",
-    "loading_thread_busy_fraction": "the loading thread being busy",
+    "worker_busy_fraction": "what the worker processes compute",
+    "loading_thread_busy_fraction": "what the loading thread computes",
     "reader_queue_fraction": "the readers' waiting for a core",
-    "throttled_fraction": "the quota on cores being used up",
+    "throttled_fraction": "a quota on cores that is used up",
     "memory_stall_fraction": "waiting for memory",
 }
 """Shares that are measured by clocks of their own."""
@@ -102,9 +103,11 @@ def evidence(verdict: str, cause: str | None, numbers: Numbers, alternatives: Se
     if "doubt" in numbers:
         return doubt(numbers)
     named = list(alternatives) or [name_of(verdict, cause)]
-    said = [_input(numbers), *_of_readers(numbers)]
-    said += [f"{percent(numbers[f'{each}_fraction'])} goes to {CAUSES[each]}" for each in named if _has(numbers, each)]
-    return "; ".join([*said, *_beside(named, numbers)])
+    goes = [f"{percent(numbers[f'{each}_fraction'])} to {CAUSES[each]}" for each in named if _has(numbers, each)]
+    shares = [goes[0].replace(" to ", " of the step goes to ", 1), *goes[1:]] if goes else []
+    return "; ".join(
+        [_input(numbers), *_of_readers(numbers), *([", ".join(shares)] if shares else []), *_beside(named, numbers)]
+    )
 
 
 def _has(numbers: Numbers, name: str) -> bool:
@@ -112,10 +115,10 @@ def _has(numbers: Numbers, name: str) -> bool:
 
 
 def _input(numbers: Numbers) -> str:
-    rank = f" of rank {numbers['rank']}" if "rank" in numbers else ""
     if "input_stall_fraction" not in numbers:
         return "the input is in memory"
-    waits = f"{percent(numbers['input_stall_fraction'])} of the step{rank} waits for input"
+    who = f"rank {numbers['rank']}" if "rank" in numbers else "the loop"
+    waits = f"{who} waits for input {percent(numbers['input_stall_fraction'])} of the time"
     if "au" not in numbers:
         return waits
     error = numbers.get("au_error")
@@ -149,7 +152,7 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     if "imbalance/fewer_batches" in named:
         found.append(f"one rank has {numbers['fewest_steps']} steps, another {numbers['most_steps']}")
     if "slow_part" in numbers:
-        slow, fast = (f"{numbers[f'{pace}_part_s'] * 1e3:.3g} ms" for pace in ("slow", "fast"))
+        slow, fast = (ms(numbers[f"{pace}_part_s"]) for pace in ("slow", "fast"))
         of = f"rank {numbers['slowest_rank']}", f"rank {numbers['fastest_rank']}"
         found.append(f"{numbers['slow_part']} takes {slow} on {of[0]} and {fast} on {of[1]}")
     elif "imbalance" in verdicts and "slowest_rank" in numbers:
@@ -166,9 +169,9 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
 def _long_steps(numbers: Numbers) -> list[str]:
     if "long_steps_fraction" not in numbers:
         return []
-    rarely = f"one step in {1 / numbers['long_steps_fraction']:.0f} takes {numbers['long_step_s'] * 1e3:.3g} ms"
-    usual = f"the others {numbers['other_step_s'] * 1e3:.3g}"
-    return [f"{rarely}, {usual}: {percent(numbers['long_steps_time_fraction'])} of the time"]
+    rarely = f"one step in {1 / numbers['long_steps_fraction']:.0f} takes {ms(numbers['long_step_s'])}"
+    took = percent(numbers["long_steps_time_fraction"])
+    return [f"{rarely} where the others take {ms(numbers['other_step_s'])}: together {took} of the time"]
 
 
 def _of_storage(named: Sequence[str], numbers: Numbers) -> list[str]:
@@ -183,8 +186,11 @@ def _of_storage(named: Sequence[str], numbers: Numbers) -> list[str]:
 
 
 def _of_cores(named: Sequence[str], numbers: Numbers) -> list[str]:
-    queued, waits = numbers.get("reader_queue_fraction", 0.0), numbers.get("cpu_contention_fraction", 0.0)
-    found = [f"readers wait for a core {percent(queued)} of the time they want one, the loop {percent(waits)} of its"]
+    found = []
+    if numbers.get("reader_queue_fraction"):
+        found.append(f"readers wait for a core {percent(numbers['reader_queue_fraction'])} of the time they want one")
+    if numbers.get("cpu_contention_fraction"):
+        found.append(f"the loop waits for a core {percent(numbers['cpu_contention_fraction'])} of the time")
     if "client_thread_busy_fraction" in numbers:
         full = percent(numbers["client_thread_busy_fraction"])
         found.append(f"the busiest thread of the bucket's client fills {full} of a core")
@@ -205,8 +211,8 @@ def doubt(numbers: Numbers) -> str:
         step = f"a step of {numbers['step_s_mean'] * 1e6:,.1f} us{where}"
         return f"measuring takes {percent(numbers['overhead_fraction'])} of {step}, which hides what the loop does"
     if name == "no_share":
-        share = f"{numbers['fraction']:.0%} of the time{where}"
-        return f"{SHARES[numbers['what']]} was measured as {share}, which cannot be"
+        share = f"{percent(numbers['fraction'])} of the time{where}"
+        return f"{SHARES[numbers['what']]} was measured as {share}, which cannot be right"
     if name == "au_above_1":
         return f"AU {numbers['au']:.2f} is above 1 by more than its noise: steps were slower with their input in memory"
     if name == "foreign_load":
@@ -245,13 +251,17 @@ def answer(verdict: str, cause: str | None, said: str, numbers: Numbers, alterna
     if verdict == "compute":
         stall = numbers.get("input_stall_fraction", 0.0)
         waits = "never waits for input" if stall < 0.01 else "hardly waits for input"
-        rarely = "".join(f" {each[:1].upper()}{each[1:]}." for each in _long_steps(numbers))
-        return f"Computation: the loop {waits} ({percent(stall)} of the time), and its cores are busy.{rarely}"
+        said = f"Computation: the loop {waits} ({percent(stall)} of the time), and its cores are busy"
+        return _sentences("; ".join([said, *_long_steps(numbers)]))
     if verdict == "cannot_tell":
         return f"What holds it back cannot be told: {said}."
     if verdict == "none":
         return "Nothing holds it back: the input keeps up with what is emulated."
-    return f"{held(verdict, cause, alternatives)}. {said[:1].upper()}{said[1:]}."
+    return f"{held(verdict, cause, alternatives)}. {_sentences(said)}"
+
+
+def _sentences(clauses: str) -> str:
+    return " ".join(f"{each[:1].upper()}{each[1:]}." for each in clauses.split("; "))
 
 
 def percent(share: float) -> str:
@@ -259,12 +269,19 @@ def percent(share: float) -> str:
     return f"{share:.1%}".replace("%", " %") if 0.0005 <= share < 0.01 else f"{share:.0%}".replace("%", " %")
 
 
+def ms(seconds: float) -> str:
+    """Milliseconds in three digits: 0.7 ms, 280 ms, 1,200 ms."""
+    return f"{seconds * 1e3:,.0f} ms" if seconds >= 0.0995 else f"{seconds * 1e3:.3g} ms"
+
+
 def limit(verdict: str, cause: str | None) -> str:
     """What limits a training, after "limited by"."""
     said = CAUSES.get(name_of(verdict, cause))
     if verdict == "waiting" and said:
         return said
-    return NAMES[verdict] + (f": {said}" if cause not in (None, verdict) and said else "")
+    return NAMES.get(name_of(verdict, cause), NAMES[verdict]) + (
+        f": {said}" if cause not in (None, verdict) and said else ""
+    )
 
 
 def held(verdict: str, cause: str | None, alternatives: Sequence[str] = ()) -> str:
@@ -275,4 +292,5 @@ def held(verdict: str, cause: str | None, alternatives: Sequence[str] = ()) -> s
         return f"Bottleneck: between {and_([NAMES[each.partition('/')[0]] for each in alternatives])}"
     if verdict == "cannot_tell":
         return "What holds it back cannot be told"
-    return f"Bottleneck: {NAMES[verdict]}"
+    name = name_of(verdict, cause)
+    return f"Bottleneck: {CAUSES[name] if verdict == 'waiting' and cause else NAMES.get(name, NAMES[verdict])}"

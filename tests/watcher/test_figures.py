@@ -311,7 +311,8 @@ def test_what_is_printed():
     said = lines([loop], Told("mine", num_replayed=40, cores=8, num_uncounted=5), figures([loop], TOLD))
     assert said[0] == "mine · 100 steps counted, 5 before · cpu"
     assert said[1] == (
-        "Bottleneck: storage. 50 % of the step waits for input; 45 % goes to waiting for reads of files."
+        "Bottleneck: storage. The loop waits for input 50 % of the time. "
+        "45 % of the step goes to waiting for reads of files."
     )
     assert said[2] == "Try a format of shards, more workers, copying the data to a local disk first or faster storage."
     assert [line.split() for line in said if line.startswith(" ") and "where" not in line] == [

@@ -213,7 +213,8 @@ def test_known_sleeps_give_known_fractions():
     for _ in watch:
         time.sleep(0.018)
     assert watch.figures["input_stall_fraction"] == pytest.approx(0.25, abs=0.08)
-    assert (watch.figures["bottleneck"], watch.figures["cause"]) == ("waiting", "sleep")
+    looks = watch._ending.looks()
+    assert looks is not None and looks.body["sleep"] > 0.8 * sum(looks.body.values())
 
 
 def test_a_step_that_is_broken_off_does_not_count(clock: Clock):
