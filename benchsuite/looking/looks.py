@@ -22,6 +22,9 @@ from benchsuite.host.syscalls import FUTEX, At, at, has_ended
 from benchsuite.looking.frames import role_of, user_line, waits_on
 
 MOST_COST = 0.005
+"""Of a core."""
+AIMED_COST = 0.004
+"""What a look will cost is known from those before it, of which the first cost more."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5
 MOST_LINES = 200
 """So many lines of code are told apart; what is seen beyond them is `other`."""
@@ -93,7 +96,7 @@ class Pace:
     def spend(self, seconds: float) -> None:
         """Note what a look has cost."""
         self.spent_s += seconds
-        self.mean_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, 0.9 * self.mean_s + 0.1 * seconds / MOST_COST))
+        self.mean_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, 0.9 * self.mean_s + 0.1 * seconds / AIMED_COST))
 
     def next_s(self) -> float:
         """Seconds until the next look."""
