@@ -25,7 +25,7 @@ test: $(VENV)/installed-dev lint
 # of it waits for processes to start and to end.
 test-all: $(VENV)/installed-dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
-	$(BIN)/python -m pytest -n 4 $(BY_FILE) tests planner/tests -m "slow and not weekly and not full and not cluster"
+	$(BIN)/python -m pytest -n 3 $(BY_FILE) tests planner/tests -m "slow and not weekly and not full and not cluster"
 
 # With a Slurm, an mpirun or networks of their own, which mostly wait. They need root on Debian, where packages that are
 # missing are installed; they skip with their reason elsewhere.

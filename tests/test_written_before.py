@@ -27,8 +27,14 @@ EXPECTED = json.loads(expected.read_text()) if (expected := BEFORE / "expected.j
 
 
 ASKED_THEN = {
+    **{
+        f"{name}.yaml": ["measure.steps=20"]
+        for name in ("accelerators", "batch-size", "model-size", "staging", "strong-scaling", "weak-scaling")
+    },
     "formats.yaml": ["data.loader=[torch,threads,dali]"],
-    "parallelism.yaml": ["batch_size=8", "global_batch_size=null"],
+    "parallelism.yaml": ["batch_size=8", "global_batch_size=null", "measure.steps=20"],
+    "demo.yaml": ["measure.steps=24"],
+    "node-screen.yaml": ["measure.steps=16"],
 }
 """What these sweeps asked then."""
 REVISED = {"parallelism.yaml": ["fsdp"]}

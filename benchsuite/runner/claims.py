@@ -25,7 +25,7 @@ from typing import Generic, Literal, Self, TypeVar
 from pydantic import TypeAdapter
 
 from benchsuite.contract.errors import UserError
-from benchsuite.results.store.place import folder_in, is_same, share_open
+from benchsuite.results.store.place import check_same, folder_in, is_same, share_open
 from benchsuite.storage.dataset import partial as writers
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 from benchsuite.storage.dataset.partial import has_ended
@@ -217,6 +217,7 @@ class Claims:
         """Make a claim's file and return it as held by this process; None where the file is there already.
 
         Raises:
+            StoreVanished: the store is no longer there.
             UserError: the store cannot be written.
         """
         path = self.folder / f"{trial}.{generation}"
@@ -229,6 +230,7 @@ class Claims:
             if not _create_file(path, claim):
                 return None
         except OSError as error:
+            check_same(store)  # a store that is gone is the better explanation
             raise UserError(f"store {store}: cannot be written: {error.strerror}") from error
         taken_over = generation > self._first_generation.get(trial, 0)
         holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, taken_over, self._open.discard)

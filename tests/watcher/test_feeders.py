@@ -110,7 +110,7 @@ def test_a_dataloaders_workers_are_found_among_other_children(wraps: Callable[[A
     with child() as other:
         for _ in range(2):
             for _ in watch:
-                found = watch._ending.loop.readers.pids
+                found = watch._ending.loop.readers.tasks
                 assert len(found) == 2 and other.pid not in found
     watch.close()
     assert watch._ending.loop.readers.num_readers == 2

@@ -75,12 +75,15 @@ def test_what_lasts_ends_the_reading(
 ) -> None:
     """In one line, which repeats no key that the server says."""
     dataset = lying(name, "image", {"shard_samples": 4} if name == "webdataset" else None)
-    proxy.faults.append(Fault(fault, within=DATA[name]))
+    struck = Fault(fault, within=DATA[name])
+    before = struck.times
+    proxy.faults.append(struck)
     spec = DataSpec(root=str(dataset.folder), format=name, reader="stock", num_workers=0)
     loader = loader_of(spec)(LoaderInput(dataset, spec, load(KINDS, "image"), PARAMS["image"], 4, 0, 1, 5))
     with pytest.raises(DatasetError) as caught:
         for _ in range(COUNT):  # a stream may give what came before the cut
             next(loader)
+        pytest.fail(f"{before - struck.times} requests were struck, and nothing was said of it")
     loader.close()
     said = str(caught.value)
     assert said.startswith(str(dataset.folder)) and "\n" not in said

@@ -215,8 +215,12 @@ def cases(world_size: int, which: str) -> Iterator[Asked]:
     if which == "smoke":
         yield from _smoke(world_size)
         return
-    if which == "engines":
-        yield from engine_cases(world_size)
+    if "engines" in which:
+        asked_for = list(engine_cases(world_size))
+        first = {str(asked.mode): asked for asked in reversed(asked_for)}  # of each engine and stage
+        yield from first.values() if which == "few engines" else asked_for
+        return
+    if which == "waits":
         return
     if which in ("bf16", "every bf16"):
         modes = in_bf16() if which == "bf16" else every_in_bf16()

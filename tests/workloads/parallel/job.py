@@ -71,7 +71,7 @@ def rank_main(rank: int, world_size: int, folder: Path, which: str, done: set[st
     references = References()
     with (folder / f"rank-{rank}.jsonl").open("w") as lines:
         asked_for = [asked for asked in cases(world_size, which) if asked.name not in done]
-        for asked in asked_for if which != "engines" else filter(Asked.valid, asked_for):
+        for asked in asked_for if "engines" not in which else filter(Asked.valid, asked_for):
             start = time.perf_counter()
             found: dict[str, object] = {"name": asked.name}
             try:
@@ -85,13 +85,12 @@ def rank_main(rank: int, world_size: int, folder: Path, which: str, done: set[st
             if "error" in found:
                 os._exit(1)
             dist.barrier()
-        if which == "engines":
+        if "engines" in which:
             (folder / f"ended-{rank}").touch()
             os._exit(0)  # DeepSpeed and Horovod have threads that a clean end waits for
-        told_apart = world_size == 2 and which == "normal"
-        if told_apart and rank == 0:
+        if world_size == 2 and which == "normal" and rank == 0:
             lines.write(json.dumps({"name": "ranks that do not exchange"} | without_exchange()) + "\n")
-        for mode in LATE_MODES if told_apart else ():
+        for mode in LATE_MODES if which == "waits" else ():
             found = {"name": f"waits under {mode}"} | waiting(mode, keep)
             lines.write(json.dumps(found) + "\n")
         dist.barrier()

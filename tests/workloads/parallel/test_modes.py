@@ -15,6 +15,7 @@ from tests.workloads.parallel.job import LATE_MODES, LATE_S, LATE_STEPS
 SMOKE = [asked for ranks in RANKS for asked in cases(ranks, "smoke")]
 NORMAL = [asked for ranks in RANKS for asked in cases(ranks, "normal")]
 INSTALLED = [asked for ranks in (2, 4) for asked in cases(ranks, "engines")]
+FEW_INSTALLED = list(cases(2, "few engines"))
 BF16 = [asked for ranks in RANKS for asked in cases(ranks, "bf16")]
 EVERY = [asked for ranks in RANKS for asked in cases(ranks, "full")]
 pytestmark = pytest.mark.timeout(DEADLINE_S)  # the first test waits for the job of them all
@@ -55,13 +56,24 @@ def test_every_mode_in_bf16(jobs: Jobs, asked: Asked) -> None:
 
 
 @pytest.mark.engines
+@pytest.mark.parametrize("asked", FEW_INSTALLED, ids=lambda asked: asked.name)
+def test_each_stage_of_an_engine_trains_as_one_process_does(jobs: Jobs, asked: Asked) -> None:
+    check_engine(jobs, asked, "few engines")
+
+
+@pytest.mark.engines
+@pytest.mark.weekly
 @pytest.mark.parametrize("asked", INSTALLED, ids=lambda asked: asked.name)
 def test_engines_of_other_packages_train_as_one_process_does(jobs: Jobs, asked: Asked) -> None:
+    check_engine(jobs, asked, "engines")
+
+
+def check_engine(jobs: Jobs, asked: Asked, which: str) -> None:
     engine = ENGINES[asked.mode["engine"]]
     if find_spec(str(engine.package)) is None:
         pytest.skip(f"{engine.package} is not installed: {engine.install}")
     assert asked.valid(), asked.problem()
-    check(jobs, asked, "engines")
+    check(jobs, asked, which)
 
 
 @pytest.mark.full
@@ -113,10 +125,11 @@ def test_a_mode_that_does_not_average_is_found_out(jobs: Jobs) -> None:
     assert found["weight_difference"] > 1e-2
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("mode", LATE_MODES)
 def test_waiting_for_another_rank_is_exchange_and_in_a_pipeline_bubble(jobs: Jobs, mode: str) -> None:
     """What rank 0 waits for rank 1, which comes late to every step, is in no other part."""
-    found = jobs.finding(2, "normal", f"waits under {mode}")
+    found = jobs.finding(2, "waits", f"waits under {mode}")
     late_s = LATE_S * LATE_STEPS
     assert found["bubble" if mode == "pp" else "communication"] >= 0.5 * late_s, found
     computing = sum(seconds for part, seconds in found.items() if part in ("forward", "backward", "optimizer"))
