@@ -167,9 +167,12 @@ def _share(counts: Mapping[str, float], word: str) -> float:
 
 
 def amplification(rank: RankSamples) -> float | None:
-    """Bytes that a watched rank read in read calls over bytes of its batches; None where either is not known."""
-    read, size = rank.reads.read_call_bytes if rank.reads else None, rank.seen_readers and rank.seen_readers.batch_bytes
-    return read / (size * num_steps(rank)) if read and size and num_steps(rank) else None
+    """Bytes that a rank read in read calls over those of its batches, in a trial of its samples; None where not known."""
+    seen, reads = rank.seen_readers, rank.reads
+    if reads is None or not reads.read_call_bytes:
+        return None
+    wanted = seen.batch_bytes * num_steps(rank) if seen is not None and seen.batch_bytes else reads.produced_bytes
+    return reads.read_call_bytes / wanted if wanted else None
 
 
 def _of_machine(lost: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Shares:
