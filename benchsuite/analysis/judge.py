@@ -167,7 +167,7 @@ def _share(counts: Mapping[str, float], word: str) -> float:
 
 
 def amplification(rank: RankSamples) -> float | None:
-    """Bytes that a rank read in read calls over those of its batches, in a trial of its samples; None where not known."""
+    """Bytes that a rank read in read calls over those of its batches, of a trial its samples; None where not known."""
     seen, reads = rank.seen_readers, rank.reads
     if reads is None or not reads.read_call_bytes:
         return None
