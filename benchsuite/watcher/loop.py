@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from benchsuite.grid.blocks import SETTLING_STEPS, STEADY_TURNS
+from benchsuite.host.syscalls import has_ended
 from benchsuite.looking.counted import Counted, counters
 from benchsuite.looking.looks import Looker
 from benchsuite.looking.readers import LoadTimes, ReaderTimes
@@ -179,6 +180,7 @@ class Loop:
         self.first_batch_s: float | None = None
         self.tells_others = True
         """Whether its loads are waited for by a loop in whose body it runs."""
+        self._batches_of_pass = 0
         self._began_s: float | None = None
         self._counts_from_s: float | None = None
         self.batch_bytes = 0
@@ -209,8 +211,11 @@ class Loop:
         return self._phase, self.steps.num_steps
 
     def reading(self) -> tuple[frozenset[int], frozenset[int]]:
-        """The processes and the threads that load for it."""
-        return self.feeders.processes, self.feeders.threads
+        """The processes and the threads that load for it; before a pass's first batch, those of the last that live."""
+        processes, threads = self.feeders.processes, self.feeders.threads
+        if self._batches_of_pass:
+            return processes, threads
+        return frozenset(each for each in processes if not has_ended(each)), threads
 
     @property
     def before_s(self) -> float:
@@ -221,7 +226,7 @@ class Loop:
         """One pass. A step that is broken off does not count."""
         began_s: float | None = time.perf_counter()
         self._began_s = self._began_s or began_s
-        self._pass_begins = self.num_passes > 0
+        self._pass_begins, self._batches_of_pass = self.num_passes > 0, 0
         self.num_passes += 1
         held: list[T] = []
         before = Living.now()
@@ -327,6 +332,7 @@ class Loop:
             self._window = now
 
     def _loaded(self, batch: Any) -> None:
+        self._batches_of_pass += 1
         self._names.append("load")
         self._times.append(self.stamps.now())
         self._batch_rows = self._rows(batch)
