@@ -32,9 +32,12 @@ Doing = Literal[
 ]
 X86_64 = {
     "read": (0, 17, 19, 40, 78, 217, 275, 295, 326, 327),
-    "write": (1, 18, 20, 26, 74, 75, 162, 277, 296, 306, 328),
-    "path": (2, 4, 6, 21, 76, 82, 87, 90, 257, 262, 263, 269, 316, 332, 437, 439),
-    "open_file": (3, 5, 77),
+    "write": (1, 18, 20, 26, 74, 75, 77, 162, 277, 296, 306, 328),
+    "path": (4, 6, 21, 262, 269, 332, 437, 439),
+    "changed_path": (76, 82, 83, 84, 86, 87, 88, 90, 258, 263, 264, 265, 266, 268, 316),
+    "open": (2,),
+    "openat": (257,),
+    "open_file": (3, 5),
     "poll": (7, 271),
     "select": (23, 270),
     "epoll": (232, 281, 441),
@@ -48,9 +51,11 @@ X86_64 = {
 """Numbers of system calls by what they wait for (arch/x86/entry/syscalls/syscall_64.tbl)."""
 AARCH64 = {
     "read": (61, 63, 65, 67, 69, 71, 76, 285, 286),
-    "write": (64, 66, 68, 70, 81, 82, 83, 84, 227, 267, 287),
-    "path": (34, 35, 38, 45, 48, 56, 79, 276, 291, 437, 439),
-    "open_file": (46, 57, 80),
+    "write": (46, 64, 66, 68, 70, 81, 82, 83, 84, 227, 267, 287),
+    "path": (48, 79, 291, 437, 439),
+    "changed_path": (34, 35, 36, 37, 38, 45, 53, 276),
+    "openat": (56,),
+    "open_file": (57, 80),
     "poll": (73,),
     "select": (72,),
     "epoll": (22, 441),
@@ -126,8 +131,10 @@ def _waits(pid: int, group: str | None, arguments: list[int]) -> At:
     """What a system call waits for, by its group and its arguments."""
     if group in ("read", "write", "open_file"):
         return _on(pid, arguments[0], writes=group == "write")
-    if group == "path":
-        return At("reads")
+    if group in ("open", "openat"):
+        return At("writes" if arguments[1 if group == "open" else 2] & os.O_ACCMODE else "reads")
+    if group in ("path", "changed_path"):
+        return At("reads" if group == "path" else "writes")
     if group == "socket":
         return _on(pid, arguments[0])
     if group in ("poll", "select", "epoll"):

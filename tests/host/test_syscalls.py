@@ -120,6 +120,13 @@ def test_a_child_that_sleeps_and_one_that_has_ended():
     assert at(child.pid, child.pid) is None
 
 
+def test_opening_to_write_is_writing(tmp_path: Path):
+    """A pipe with a name lets nobody open it before the other side does."""
+    for mode, doing in (("w", "writes"), ("r", "reads")):
+        os.mkfifo(tmp_path / mode)
+        assert seen(lambda mode=mode: (tmp_path / mode).open(mode)) == doing
+
+
 def test_a_file_that_is_read(tmp_path: Path):
     """Reads from a pipe with a name wait as reads do, and are no file's; a plain file is told with its path."""
     big = tmp_path / "big"
