@@ -6,6 +6,7 @@
 Batches pass through as they are; moments are noted, and the kernel's counters are read now and then.
 """
 
+import atexit
 import errno
 import os
 import resource
@@ -215,6 +216,29 @@ class Token:
     """What every loader of one watch holds: when the last of them is dropped, the watch ends."""
 
 
+_open: "dict[int, weakref.finalize[Any, Any]]" = {}
+"""What ends each watch that is still open."""
+
+
+def _ender(token: Token, ending: Ending) -> "weakref.finalize[Any, Any]":
+    """What ends a watch once: when it is closed, when the last of its loaders is dropped, or when the process ends."""
+    end = weakref.finalize(token, _conclude, ending)
+    end.atexit = False  # its list may change while Python goes through it, which then ends nobody
+    _open[id(ending)] = end
+    return end
+
+
+def _conclude(ending: Ending) -> None:
+    _open.pop(id(ending), None)
+    ending.conclude()
+
+
+@atexit.register
+def _end_all() -> None:
+    for end in list(_open.values()):
+        end()
+
+
 class Watched:
     """What a watched loader can do beside being iterated; passes add up until the watch is closed, or dropped."""
 
@@ -292,7 +316,7 @@ class Watch(Watched, Generic[T]):
     def __init__(self, loader: Iterable[T], ending: Ending) -> None:
         self.loader = loader
         self._ending, self._token = ending, Token()
-        self._end = weakref.finalize(self._token, ending.conclude)
+        self._end = _ender(self._token, ending)
 
     def __iter__(self) -> Iterator[T]:
         return self._passes(self.loader)
@@ -331,7 +355,7 @@ def as_its_class(loader: Any, ending: Ending) -> Any:
         "__doc__": kind.__doc__,
         "__module__": kind.__module__,
         "_ending": ending,
-        "_end": staticmethod(weakref.finalize(token, ending.conclude)),
+        "_end": staticmethod(_ender(token, ending)),
     }
     watched: Any = type(kind.__name__, (Watched, kind), members)
     found = watched.__new__(watched)
