@@ -139,9 +139,6 @@ def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Sha
     seen, inside = rank.seen_readers, rank.looks.inside if rank.looks is not None else None
     if seen is None:
         return shares
-    counts = [each.readers for each in (rank.looks, inside) if each is not None]
-    if any(_share(each, "ended") >= ENDED_SHARE for each in counts):
-        return {Where("waiting", "no_shard"): 1.0}
     refill = figures.get("refill_fraction") or 0.0
     if refill >= REFILL_CAUSE:
         seen_at = [inside.readers if inside is not None else {}, rank.looks.load if rank.looks is not None else {}]
@@ -151,6 +148,9 @@ def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Sha
             found: Shares = {begins: refill}
             _add(found, shares, 1 - refill)
             return found
+    counts = [each.readers for each in (rank.looks, inside) if each is not None]
+    if any(_share(each, "ended") >= ENDED_SHARE for each in counts):
+        return {Where("waiting", "no_shard"): 1.0}
     reads, amplified = Where("storage", "reads"), amplification(rank)
     if reads in shares and amplified is not None and amplified >= AMPLIFIED:
         return {Where("storage", "amplification") if where == reads else where: s for where, s in shares.items()}

@@ -41,12 +41,16 @@ OF_ROLE = frozenset({"idle", "ended", "start", "hand_over", "waits_for_readers"}
 """Parts of a loader that say more of a thread that waits than its system call does."""
 
 
-def seen_as(found: At | None, role: str | None) -> str:
-    """What a thread is at, in one word, by its system call and by the part of a loader that it is in."""
+def seen_as(found: At | None, role: str | None, reads: bool = False) -> str:
+    """What a thread is at, in one word, by its system call and by the part of a loader that it is in.
+
+    `reads`: its frames are known, and it prepares batches: what it computes in no other part is work on samples.
+    """
     if found is None:
         return role if role in OF_ROLE else "unknown"
     if found.doing == "runs":
-        return COMPUTES.get(role or "", "hand_over" if role == "waits_for_readers" else "runs")
+        other = "decode" if reads and role is None else "runs"
+        return COMPUTES.get(role or "", "hand_over" if role == "waits_for_readers" else other)
     if role == "exchange" or (role == "backward" and found.doing in ("lock", "socket", "other")):
         return "exchange"
     if role == "save":
@@ -167,7 +171,7 @@ class Looker:
         del frame
         if self._phase() != (phase, step):
             return  # it went on while it was looked at
-        word = seen_as(found, role)
+        word = seen_as(found, role, phase != "body")
         if word == "lock" and found is not None and found.what == FUTEX and named != "lock":
             by_others = others_at(os.getpid(), self._native, "runs")  # they may work for it
             word = named or ("unknown" if by_others else word)
@@ -225,7 +229,7 @@ def _seen_beside(thread: int) -> tuple[str, At | None]:
     role = None if frame is None else role_of(frame)
     if frame is None and found is not None and found.what == FUTEX:
         return "idle", found  # a library's own thread, which waits to be asked
-    return seen_as(found, "idle" if role == "waits_for_readers" else role), found
+    return seen_as(found, "idle" if role == "waits_for_readers" else role, frame is not None), found
 
 
 @lru_cache(maxsize=1)

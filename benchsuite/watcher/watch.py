@@ -216,27 +216,27 @@ class Token:
     """What every loader of one watch holds: when the last of them is dropped, the watch ends."""
 
 
-_open: "dict[int, weakref.finalize[Any, Any]]" = {}
-"""What ends each watch that is still open."""
+_open: dict[int, Ending] = {}
+"""The endings of watches that are still open."""
 
 
 def _ender(token: Token, ending: Ending) -> "weakref.finalize[Any, Any]":
-    """What ends a watch once: when it is closed, when the last of its loaders is dropped, or when the process ends."""
+    """What ends a watch: when it is closed, or when the last of its loaders is dropped; the end of the process does."""
+    _open[id(ending)] = ending
     end = weakref.finalize(token, _conclude, ending)
     end.atexit = False  # its list may change while Python goes through it, which then ends nobody
-    _open[id(ending)] = end
     return end
 
 
 def _conclude(ending: Ending) -> None:
-    _open.pop(id(ending), None)
-    ending.conclude()
+    if _open.pop(id(ending), None) is not None:
+        ending.conclude()
 
 
 @atexit.register
 def _end_all() -> None:
-    for end in list(_open.values()):
-        end()
+    for ending in list(_open.values()):
+        _conclude(ending)
 
 
 class Watched:
