@@ -32,6 +32,7 @@ from benchsuite.analysis.thresholds import (
     SHUFFLING_SHARE,
     SLOWER_RANK,
     SURE_LOOKS,
+    TOLD_LINE,
 )
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders, UsedCores
 
@@ -422,6 +423,8 @@ def _places(looks: Looks, lost: Shares, steps: int) -> dict[str, float | int | s
         counts = looks.body if most.phase == "body" else looks.load if most.phase == "load" else {}
         inside = looks.inside.readers if looks.inside is not None else {}
         total = sum((counts or inside).values()) or most.looks
+        if most.looks < TOLD_LINE * total:
+            return found
         phases = {"body": "the loop's body", "load": "the waiting for input", "readers": "the workers' time"}
         found |= {"line": most.line, "line_fraction": most.looks / total, "line_of": phases[most.phase]}
         if most.phase == "body" and most.looks >= SURE_LOOKS * most.steps:

@@ -60,5 +60,7 @@ RARELY = 0.2
 """Long steps are told apart where they are at most so many of all: more of them are what steps are like."""
 LONG_STEPS_SHARE = 0.10
 """Long steps that take more than this of the time, beyond what other steps take, are told."""
+TOLD_LINE = 0.1
+"""A line that takes less of what it is part of is not where the time goes."""
 SURE_LOOKS = 2.0
 """Where a step is seen so often at a line, no step that comes to that line goes unseen."""
