@@ -66,6 +66,10 @@ class LoadTimes:
         self._strangers = {thread_clock(thread): 0.0 for thread in strangers}
         self._feeders = {thread_clock(thread): 0.0 for thread in feeders}
 
+    def pause(self) -> None:
+        """What comes before the next load is no body of a step."""
+        self._ended = None
+
     def begin(self) -> None:
         """Note that a load begins."""
         began_s = time.perf_counter()

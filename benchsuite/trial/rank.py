@@ -79,7 +79,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
         stepper.run(lambda: batch, spec.measure.warmup_steps)
 
     heart.phase("measure")
-    with io_observer.captured(spec):
+    with io_observer.captured(spec), stepper.seen.watching():
         blocks, reads = _measure(spec, stepper, feed, batch, me, placed)
     found = RankSamples(
         me.rank,

@@ -15,7 +15,7 @@ Readers = tuple[Collection[int], Collection[int]]
 
 
 class Seen:
-    """Sees one rank, in the windows in which its steps count."""
+    """Sees one rank while its steps count, and counts what the kernel says of all its blocks."""
 
     def __init__(self, readers: Callable[[], Readers] = lambda: ((), ())) -> None:
         self._find_readers = readers
@@ -25,22 +25,32 @@ class Seen:
         self._looker = Looker(lambda: (self._phase, self._step), readers)
 
     @contextmanager
-    def counting(self) -> Iterator[None]:
-        """See what happens in here, in the thread that steps."""
+    def watching(self) -> Iterator[None]:
+        """Count what the kernel says of what happens in here: all blocks, as reading its counters between two of them
+        would let readers fill their queue. In the thread that steps."""
         processes, threads = self._find_readers()
         self._readers.watch([*processes], [*threads])
         self._loads.open(())
         self._readers.look(counts=False)
         window = counters(self._loads, time.perf_counter())
         self._looker.start()
+        try:
+            yield
+        finally:
+            self._looker.stop()
+            self._counted.add(window, counters(self._loads))
+            self._readers.look()
+            self._loads.close()
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """The steps in here count."""
+        self._loads.pause()
         self._phase = "body"
         try:
             yield
         finally:
             self._phase = None
-            self._counted.add(window, counters(self._loads))
-            self._readers.look()
-            self._loads.close()
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -58,8 +68,7 @@ class Seen:
             self._loads.end()
 
     def ended(self, blocks: list[Block], queue_batches: int) -> dict[str, Any]:
-        """Look no more; what was seen, as fields of the rank's samples."""
-        self._looker.stop()
+        """What was seen, as fields of the rank's samples."""
         return {
             "seen_readers": seen_readers(self._loads, self._readers, queue_batches=queue_batches, workers_stay=True),
             "used_cores": used_cores(self._counted),
