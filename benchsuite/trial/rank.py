@@ -126,7 +126,7 @@ def _seen(feed: Feed | None) -> Seen:
     """What sees this rank, and its readers where it has some."""
     if feed is None:
         return Seen()
-    feed.seen = Seen(feed.loader.reading)
+    feed.seen = Seen(getattr(feed.loader, "reading", lambda: ((), ())))  # which loaders of others may not have yet
     return feed.seen
 
 

@@ -1,5 +1,6 @@
 """What every loader must do, whatever the format, kind, ranks and workers: a loader's test class inherits this."""
 
+import os
 import threading
 import time
 from collections import Counter, defaultdict
@@ -161,6 +162,15 @@ class LoaderConformance:
         """(epoch, index) of the first two epochs' worth of samples, in the order of delivery."""
         with self.loaders(dataset, 1, workers, seed=seed, **spec) as (loader,):
             return [row for _ in range(2 * COUNT // BATCH) for row in rows(next(loader))]
+
+    def test_who_reads_is_told(self, made: Made) -> None:
+        """Processes and threads that can be looked at."""
+        with self.loaders(made("files", "image", None, COUNT), workers=2) as (loader,):
+            next(loader)
+            processes, threads = loader.reading()
+            assert len(processes) + len(threads) >= 2
+            assert all(Path(f"/proc/{process}").exists() for process in processes)
+            assert {*map(str, threads)} <= {*os.listdir("/proc/self/task")}
 
     @pytest.mark.parametrize(("stored", "workers"), in_turn(STORED[::3], [0, 2]))
     def test_the_order_is_the_same_for_the_same_seed(self, made: Made, stored: tuple[str, str], workers: int) -> None:
