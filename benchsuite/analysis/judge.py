@@ -356,6 +356,8 @@ def _evidence(
         "bubble_fraction": (figures.get("bubble_s") or 0.0) / step_s or None,
         "saturation": setting.saturation(figures),
         "steps": num_steps(rank, setting),
+        "steps_are_few": num_steps(rank, setting) < NAMED_STEPS or None,
+        "client_is_full": (figures.get("client_thread_busy_fraction") or 0.0) >= FULL_THREAD or None,
         **_of_ranks(ranks),
         "waits_in_body": _waits_in_body(figures, rank, setting, lost) or None,
         "workers_stay": True if seen is not None and seen.workers_stay else None,

@@ -118,6 +118,8 @@ def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Wher
         busy = min(1.0, seen.busy_fraction or 0.0) if seen is not None and seen.num_readers else 0.0
         found = {"runs": busy, "unseen": 1 - busy}
     parts = _computing({word: count for word, count in inside.items() if word in RUNS - {"runs"}}, looks.inside)
+    if looks.inside is None:  # no worker of a DataLoader, whose parts are known: it computes what it hands on
+        parts = {"decode": 1.0}
     running = found.pop("runs", 0.0) if parts else 0.0
     return named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), table)
 

@@ -55,7 +55,7 @@ def _of(where: Where, found: Found, setting: Setting) -> Sequence[str]:
         return ("more_microbatches",)
     names = REMEDIES.get(str(where), ())
     if where.verdict == "client_cpu" and "client_thread_busy_fraction" in found.evidence:
-        names = ("more_clients", *names)
+        names = ("more_clients",) if found.evidence.get("client_is_full") else ("more_clients", *names)
     done = {"shards"} if setting.file_per_sample is False else set()
     done |= {"staging"} if setting.staged else set()
     done |= {"staying_workers"} if found.evidence.get("workers_stay") else set()

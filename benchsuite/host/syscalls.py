@@ -74,6 +74,10 @@ FUTEX_COMMAND, FUTEX_WAIT_BITSET, FUTEX_CLOCK_REALTIME = 0x7F, 9, 0x100
 GIL_S = 0.006
 ENDED = "ZXx"
 """States of who has ended and is not yet waited for."""
+STOPPED = "Tt"
+"""States of who is stopped or traced."""
+BLOCKED = -1
+"""In place of a call's number: a thread waits outside of any call, for a page (`man 5 proc`)."""
 MOST_FDS = 1024
 """A call of `select` names no larger descriptors."""
 
@@ -97,17 +101,13 @@ def at(pid: int, thread: int) -> At | None:
     task = f"/proc/{pid}/task/{thread}"
     try:
         number, arguments = _call(task)
-        state = _state(task) if number is None else ""
-        if state == "D":  # it may have entered a call meanwhile
-            number, arguments = _call(task)
-            if number is None and _state(task) == "D":
-                return At("faults")
-        if state and state in ENDED:
-            return None
+        state = _state(task) if number in (None, BLOCKED) else ""
     except (OSError, ValueError, IndexError):
         return None
-    if number is None:
-        return At("runs")
+    if state and state in ENDED + STOPPED:
+        return None
+    if number is None or number == BLOCKED:
+        return At("runs" if number is None else "faults")
     return _waits(pid, groups().get(number), arguments) if groups() else None
 
 
@@ -120,10 +120,10 @@ def has_ended(pid: int) -> bool:
 
 
 def _call(task: str) -> tuple[int | None, list[int]]:
-    """The number of the system call that a thread waits in, and its arguments; None where it is in none."""
+    """The number of the system call that a thread waits in, and its arguments; None where it runs."""
     words = _text(f"{task}/syscall").split()
-    if words[0] in ("running", "-1"):
-        return None, []
+    if words[0] in ("running", str(BLOCKED)):
+        return None if words[0] == "running" else BLOCKED, []
     return int(words[0]), [int(word, 16) for word in words[1:-2]]
 
 

@@ -65,6 +65,8 @@ def role_of(frame: FrameType) -> Role | None:
     if WRITES.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)):
         return "save"
     for each in frames_of(frame):
+        if each.f_code.co_name == "_bootstrap" and each.f_code.co_filename.endswith("multiprocessing/process.py"):
+            return None  # what lies below is the parent's, at the moment in which it forked
         found = _own_role(each)
         if found is not None:
             worker = _worker_loop(each)
@@ -98,7 +100,7 @@ LOCKS = (type(threading.Lock()), type(threading.RLock()), SemLock)
 
 def _own_role(frame: FrameType) -> Role | None:
     code = frame.f_code
-    place = role_of_place(code.co_filename, code.co_name)
+    place = role_of_place(code.co_filename, code.co_name, code.co_qualname)
     if place is not None:
         return place
     if code.co_name == "fetch" and code.co_filename.endswith("utils/data/_utils/fetch.py"):
@@ -107,7 +109,7 @@ def _own_role(frame: FrameType) -> Role | None:
 
 
 @cache
-def role_of_place(file: str, function: str) -> Role | None:
+def role_of_place(file: str, function: str, qualified: str = "") -> Role | None:
     """What being in a function of a file means; None: nothing."""
     for end, functions, role in OF_PLACES:
         if file.endswith(end) and (not functions or function in functions):
@@ -117,7 +119,8 @@ def role_of_place(file: str, function: str) -> Role | None:
             return role
     if "collat" in function:
         return "collate"
-    return "shuffle" if "shuffle" in function.lower() and not file.endswith("random.py") else None
+    shuffles = any(word in (qualified or function).lower() for word in ("shuffle", "reservoir"))
+    return "shuffle" if shuffles and not file.endswith("random.py") else None
 
 
 def _worker_loop(frame: FrameType) -> FrameType | None:

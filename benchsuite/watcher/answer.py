@@ -4,6 +4,7 @@ The words are those of a trial. What a loop that is not ours cannot tell stays N
 a sample, and, unless batches are replayed, what a step takes with its input in memory.
 """
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -34,6 +35,7 @@ PRINTED = {"load": "waiting for input", "h2d": "copy to the device", "other": "r
 OTHERS_LOAD = (
     "this loop's body includes waiting for another watched loader, {:.0%} of the step: its own answer tells why"
 )
+COLUMNS = 100
 BAR = 20
 """Characters of the bar of all of a step."""
 LONG_BEFORE = 0.2
@@ -154,8 +156,8 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
         return [_answer(found)]
     return [
         head,
-        _answer(found),
-        *([f"Try {found['bottleneck_remedy']}."] if found["bottleneck_remedy"] else []),
+        *_wrapped(_answer(found)),
+        *(_wrapped(f"Try {found['bottleneck_remedy']}.") if found["bottleneck_remedy"] else []),
         *_table(found),
         _rates(found, names_data=told.reads_counted is not None),
         *([] if found["au"] is None else [f"utilization {found['au']:.2f} = {found['utilization_is']}"]),
@@ -191,6 +193,10 @@ def html(name: str, found: Mapping[str, Any]) -> str:
     caption = "<br>".join(map(escape, [f"{name} · {found['steps']} steps counted", *told]))
     head = "<tr><th></th><th>ms/step</th><th>share</th></tr>"
     return f"<table><caption>{caption}</caption><thead>{head}</thead><tbody>{''.join(cells)}</tbody></table>"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, COLUMNS, break_on_hyphens=False, break_long_words=False)
 
 
 def _answer(found: Mapping[str, Any]) -> str:

@@ -9,87 +9,95 @@ NAMES: Mapping[str, str] = {
     "storage": "storage",
     "preprocessing": "preparing the samples",
     "client_cpu": "CPU cores",
-    "waiting": "waiting",
+    "waiting": "waits of unknown cause",
     "compute": "computation",
     "communication": "communication",
     "imbalance": "a slower rank",
     "mixed": "more than one cause",
     "none": "nothing",
     "cannot_tell": "not known",
-    "imbalance/fewer_batches": "ranks with fewer batches than others",
+    "imbalance/fewer_batches": "uneven numbers of batches",
 }
 CAUSES: Mapping[str, str] = {
     "storage/reads": "waiting for reads of files",
     "storage/mapped_pages": "waiting for pages of mapped files to come from the disk",
-    "storage/amplification": "waiting for reads, most of whose bytes are of no use",
+    "storage/amplification": "waiting for reads that mostly fetch unneeded bytes",
     "preprocessing/decode": "computing on samples (decoding, augmenting)",
-    "preprocessing/collate": "putting samples together to batches (collate)",
+    "preprocessing/collate": "collating samples into batches",
     "preprocessing/hand_over": "passing batches on from the readers to the loop",
     "preprocessing/shuffle_buffer": "filling the shuffle buffer when a pass begins",
     "preprocessing": "computing in the readers",
     "client_cpu/cores": "computing on too few cores",
-    "client_cpu/affinity": "waiting for a core that others are bound to as well",
+    "client_cpu/affinity": "waiting for a core that other threads are bound to as well",
     "waiting/lock": "waiting for a lock",
     "waiting/socket": "waiting for an answer over a socket",
     "waiting/child_process": "waiting for another process",
-    "waiting/worker_start": "starting workers anew when a pass begins",
-    "waiting/no_shard": "waiting for few workers, since the others have nothing to read",
-    "waiting/sleep": "sleeping",
+    "waiting/worker_start": "restarting workers at the start of each pass",
+    "waiting/no_shard": "waiting for a few workers, while the others have no shard to read",
+    "waiting/sleep": "sleep calls (a pause, or polling)",
     "waiting/checkpoint": "writing to files",
     "waiting/memory": "waiting for memory",
-    "waiting": "waiting, not for reads, and for what is not known",
+    "waiting": "waits of unknown cause (not reads)",
     "imbalance/slow_rank": "waiting for a slower rank",
     "imbalance/fewer_batches": "waiting for ranks with more batches",
     "compute/compute": "computing",
-    "communication/communication": "exchanging with other ranks",
-    "cannot_tell": "what cannot be seen from outside",
+    "communication/communication": "communication between ranks",
+    "cannot_tell": "something that benchsuite cannot see",
 }
 """What time goes to, by verdict and cause."""
 SAID: Mapping[str, str] = {
-    "shards": "a format of shards",
+    "shards": "a sharded format",
     "more_workers": "more workers",
     "staging": "copying the data to a local disk first",
     "faster_storage": "faster storage",
     "read_ahead": "reading the files in order",
     "smaller_chunks": "chunks that hold one sample",
-    "cheaper_data": "data that cost less to decode",
+    "cheaper_data": "data that is cheaper to decode",
     "cheaper_collate": "a cheaper collate function",
-    "fewer_tensors": "fewer and larger tensors a batch",
+    "fewer_tensors": "fewer, larger tensors per batch",
     "longer_queue": "a longer queue (prefetch_factor)",
     "smaller_buffer": "a smaller shuffle buffer",
-    "staying_workers": "workers that stay from pass to pass (persistent_workers=True)",
-    "more_cores": "more cores a rank",
+    "staying_workers": "keeping workers between passes (persistent_workers=True)",
+    "more_cores": "more cores per rank",
     "fewer_threads": "fewer threads",
     "unbind": "letting each process use all cores",
-    "share_less": "something of its own for each worker in place of what the lock guards",
+    "share_less": "giving each worker its own copy of what the lock guards",
     "nearer_service": "asking the service for more at a time",
-    "in_process": "doing in the reader what another process does",
+    "in_process": "doing that work in the reader, not in another process",
     "more_shards": "at least as many shards as workers",
-    "no_sleep": "waiting for an event in place of sleeping",
-    "rarer_checkpoints": "writing more rarely",
+    "no_sleep": "waiting for an event instead of sleeping",
+    "rarer_checkpoints": "writing less often",
     "background_checkpoints": "writing in the background",
     "more_memory": "more memory",
     "even_work": "work that is dealt evenly",
-    "even_batches": "as many samples for each rank",
+    "even_batches": "the same number of samples on every rank",
     "faster_links": "faster links",
     "larger_batches": "larger batches",
     "more_microbatches": "more microbatches",
-    "more_clients": "more workers with loader torch, each of which has a client of its own",
-    "idle_cores": "measuring again on idle cores: this says nothing of the job itself",
-    "quiet_disk": "measuring again while nothing else reads from this disk: this says nothing of the job itself",
-    "profile": "--profile torch, which tells exposed communication within compiled blocks",
+    "more_clients": "more workers with loader torch (each has its own client)",
+    "idle_cores": "measuring again on idle cores: what other programs took hides what your job does",
+    "quiet_disk": "measuring again while nothing else reads from this disk: those reads hide what your job does",
+    "profile": "--profile torch: it measures exposed communication within compiled blocks",
 }
 SHARES: Mapping[str, str] = {
     "input_stall_fraction": "waiting for input",
     "cpu_contention_fraction": "waiting for a core",
-    "worker_busy_fraction": "what the worker processes compute",
-    "loading_thread_busy_fraction": "what the loading thread computes",
-    "reader_queue_fraction": "the readers' waiting for a core",
-    "throttled_fraction": "a quota on cores that is used up",
+    "worker_busy_fraction": "worker processes computing",
+    "loading_thread_busy_fraction": "loading thread computing",
+    "reader_queue_fraction": "readers waiting for a core",
+    "throttled_fraction": "CPU quota used up",
     "memory_stall_fraction": "waiting for memory",
 }
 """Shares that are measured by clocks of their own."""
-UNKNOWN_RANKS = "communication and waiting for other ranks are not known: mark them"
+UNKNOWN_RANKS = (
+    'communication and waiting for other ranks are not measured: mark them on every rank with mark("communication")'
+)
+MARKED: Mapping[str, str] = {
+    "h2d": "the copy to the device",
+    "forward": "the forward part",
+    "optimizer": "the optimizer",
+}
+"""Marked parts of a step."""
 Numbers = Mapping[str, Any]
 
 
@@ -122,7 +130,7 @@ def _input(numbers: Numbers) -> str:
     if "au" not in numbers:
         return waits
     error = numbers.get("au_error")
-    return f"AU {numbers['au']:.2f}{'' if error is None else f' ±{error:.2g}'}; {waits}"
+    return f"AU {numbers['au']:.2f}{'' if error is None else f' ±{error:.1g}'}; {waits}"
 
 
 def _of_readers(numbers: Numbers) -> list[str]:
@@ -131,8 +139,8 @@ def _of_readers(numbers: Numbers) -> list[str]:
     if read is None or decode is None:
         return []
     parts = {"unpacking row groups": "unpack_s_per_sample", "collating": "collate_s_per_sample"}
-    told = [f"{numbers[name] * 1e3:.2f} ms of it {part}" for part, name in parts.items() if numbers.get(name)]
-    said = f"a reader takes {read * 1e3:.2f} ms to read a sample and {decode * 1e3:.2f} ms to prepare it"
+    told = [f"{ms(numbers[name])} for {part}" for part, name in parts.items() if numbers.get(name)]
+    said = f"a reader takes {ms(read)} to read a sample and {ms(decode)} to prepare it"
     found = [said + (f" ({', '.join(told)})" if told else "")]
     if rate := numbers.get("loader_only_samples_per_s"):
         found.append(f"the loader alone gives {rate:.0f} samples/s")
@@ -146,19 +154,21 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         found.append(UNKNOWN_RANKS)
     if "line" in numbers:
         rarely = numbers.get("line_steps_fraction", 1.0)
-        often = f", in one step of {1 / rarely:.0f}" if rarely < 0.5 else ""
-        found.append(f"{percent(numbers['line_fraction'])} of {numbers['line_of']} is in {numbers['line']}{often}")
+        often = f", which runs in one step of {1 / rarely:.0f}" if rarely < 0.5 else ""
+        found.append(
+            f"{percent(numbers['line_fraction'])} of {numbers['line_of']} is spent in {numbers['line']}{often}"
+        )
     found += _long_steps(numbers)
     if "imbalance/fewer_batches" in named:
-        found.append(f"one rank has {numbers['fewest_steps']} steps, another {numbers['most_steps']}")
+        found.append(f"one rank runs {numbers['fewest_steps']} steps, another {numbers['most_steps']}")
     if "slow_part" in numbers:
         slow, fast = (ms(numbers[f"{pace}_part_s"]) for pace in ("slow", "fast"))
         of = f"rank {numbers['slowest_rank']}", f"rank {numbers['fastest_rank']}"
-        found.append(f"{numbers['slow_part']} takes {slow} on {of[0]} and {fast} on {of[1]}")
-    elif "imbalance" in verdicts and "slowest_rank" in numbers:
-        found.append(f"the slowest is rank {numbers['slowest_rank']:.0f}")
+        found.append(f"{MARKED[numbers['slow_part']]} takes {slow} on {of[0]} and {fast} on {of[1]}")
     if "communication" in verdicts and numbers.get("bubble_fraction"):
-        found.append(f"{percent(numbers['bubble_fraction'])} of the step waits for other stages of the pipeline")
+        found.append(
+            f"that includes waiting for other pipeline stages ({percent(numbers['bubble_fraction'])} of the step)"
+        )
     if "storage" in verdicts:
         found += _of_storage(named, numbers)
     if "client_cpu" in verdicts:
@@ -171,31 +181,32 @@ def _long_steps(numbers: Numbers) -> list[str]:
         return []
     rarely = f"one step in {1 / numbers['long_steps_fraction']:.0f} takes {ms(numbers['long_step_s'])}"
     took = percent(numbers["long_steps_time_fraction"])
-    return [f"{rarely} where the others take {ms(numbers['other_step_s'])}: together {took} of the time"]
+    return [f"{rarely} instead of {ms(numbers['other_step_s'])}, and these steps take {took} of the time"]
 
 
 def _of_storage(named: Sequence[str], numbers: Numbers) -> list[str]:
     found = []
     if "storage/amplification" in named:
-        found.append(f"{numbers['amplification']:.1f} times as many bytes are read as batches hold")
+        found.append(f"the readers read {numbers['amplification']:.1f} times as many bytes as the batches need")
     elif "folder" in numbers:
         found.append(f"the files lie in {numbers['folder']}")
     if "saturation" in numbers:
-        found.append(f"{percent(numbers['saturation'])} of what a plain reader gets of these files is read")
+        found.append(f"the loader reads these files at {percent(numbers['saturation'])} of a plain reader's rate")
     return found
 
 
 def _of_cores(named: Sequence[str], numbers: Numbers) -> list[str]:
     found = []
     if numbers.get("reader_queue_fraction"):
-        found.append(f"readers wait for a core {percent(numbers['reader_queue_fraction'])} of the time they want one")
+        queued = percent(numbers["reader_queue_fraction"])
+        found.append(f"readers that are ready to run wait for a core {queued} of the time")
     if numbers.get("cpu_contention_fraction"):
         found.append(f"the loop waits for a core {percent(numbers['cpu_contention_fraction'])} of the time")
-    if "client_thread_busy_fraction" in numbers:
+    if numbers.get("client_is_full"):
         full = percent(numbers["client_thread_busy_fraction"])
-        found.append(f"the busiest thread of the bucket's client fills {full} of a core")
+        found.append(f"one thread of the bucket's client fills a core ({full}): more cores would not help")
     if numbers.get("throttled_fraction"):
-        found.append(f"a quota on cores is used up {percent(numbers['throttled_fraction'])} of the time")
+        found.append(f"the CPU quota (cgroup) runs out in {percent(numbers['throttled_fraction'])} of its periods")
     if "client_cpu/affinity" in named:
         found.append(f"{numbers['idle_cores']:.1f} cores are idle meanwhile")
     return found
@@ -208,13 +219,14 @@ def doubt(numbers: Numbers) -> str:
     if name == "too_few":
         return too_few(numbers["steps"])
     if name == "overhead":
-        step = f"a step of {numbers['step_s_mean'] * 1e6:,.1f} us{where}"
-        return f"measuring takes {percent(numbers['overhead_fraction'])} of {step}, which hides what the loop does"
+        step = f"a step of {ms(numbers['step_s_mean'])}{where}"
+        return f"measuring takes {percent(numbers['overhead_fraction'])} of {step}, too much to see what the loop does"
     if name == "no_share":
-        share = f"{percent(numbers['fraction'])} of the time{where}"
-        return f"{SHARES[numbers['what']]} was measured as {share}, which cannot be right"
+        said = f'the share for "{SHARES[numbers["what"]]}" came out as {percent(numbers["fraction"])}'
+        return f"a clock was wrong{where}: {said}; measure again"
     if name == "au_above_1":
-        return f"AU {numbers['au']:.2f} is above 1 by more than its noise: steps were slower with their input in memory"
+        slower = "steps took longer with their input in memory than with the loader"
+        return f"{slower} (AU {numbers['au']:.2f}), by more than noise; measure again"
     if name == "foreign_load":
         return _foreign(numbers)
     if name == "others_read":
@@ -227,14 +239,14 @@ def _foreign(numbers: Numbers) -> str:
     cores = counted(int(numbers["cores"]), "core")
     said = f"other programs kept {numbers['foreign_cpu_cores']:.1f} of {cores} busy"
     if "cpu_contention_fraction" not in numbers:
-        return f"{said}, and the training the rest"
+        return f"{said}, and the training kept the rest busy"
     return f"{said}, and the training waited for a core {percent(numbers['cpu_contention_fraction'])} of the time"
 
 
 def remedy(names: Sequence[str], numbers: Numbers) -> str | None:
     """What helps, in words; None where nothing is known to."""
     fitting = numbers.get("fitting_threads")
-    said = SAID if fitting is None else {**SAID, "fewer_threads": f"threads_per_rank: {fitting}"}
+    said = SAID if fitting is None else {**SAID, "fewer_threads": f"fewer threads (threads_per_rank: {fitting})"}
     words = [said[name] for name in names]
     return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words) or None
 
@@ -251,13 +263,14 @@ def answer(verdict: str, cause: str | None, said: str, numbers: Numbers, alterna
     if verdict == "compute":
         stall = numbers.get("input_stall_fraction", 0.0)
         waits = "never waits for input" if stall < 0.01 else "hardly waits for input"
-        said = f"Computation: the loop {waits} ({percent(stall)} of the time), and its cores are busy"
+        said = f"Computation takes the step: the loop {waits} ({percent(stall)} of the time)"
         return _sentences("; ".join([said, *_long_steps(numbers)]))
     if verdict == "cannot_tell":
-        return f"What holds it back cannot be told: {said}."
+        return f"The bottleneck is unknown: {said[:1]}{_sentences(said)[1:]}"
     if verdict == "none":
         return "Nothing holds it back: the input keeps up with what is emulated."
-    return f"{held(verdict, cause, alternatives)}. {_sentences(said)}"
+    more = " Run at least 30 steps to be sure of the cause." if numbers.get("steps_are_few") else ""
+    return f"{held(verdict, cause, numbers, alternatives)}. {_sentences(said)}{more}"
 
 
 def _sentences(clauses: str) -> str:
@@ -277,20 +290,23 @@ def ms(seconds: float) -> str:
 def limit(verdict: str, cause: str | None) -> str:
     """What limits a training, after "limited by"."""
     said = CAUSES.get(name_of(verdict, cause))
-    if verdict == "waiting" and said:
+    if verdict in ("waiting", "imbalance") and said:
         return said
     return NAMES.get(name_of(verdict, cause), NAMES[verdict]) + (
         f": {said}" if cause not in (None, verdict) and said else ""
     )
 
 
-def held(verdict: str, cause: str | None, alternatives: Sequence[str] = ()) -> str:
+def held(verdict: str, cause: str | None, numbers: Numbers, alternatives: Sequence[str] = ()) -> str:
     """The answer in a few words."""
-    if verdict == "compute":
-        return "Computation"
-    if verdict == "mixed" and alternatives:
-        return f"Bottleneck: between {and_([NAMES[each.partition('/')[0]] for each in alternatives])}"
-    if verdict == "cannot_tell":
-        return "What holds it back cannot be told"
-    name = name_of(verdict, cause)
-    return f"Bottleneck: {CAUSES[name] if verdict == 'waiting' and cause else NAMES.get(name, NAMES[verdict])}"
+    name, near = name_of(verdict, cause), [NAMES[each.partition("/")[0]] for each in alternatives[:2]]
+    if verdict == "mixed" and len(near) == 2:
+        if near[0] == NAMES["compute"]:
+            return f"Bottleneck: mostly computation, and {near[1]} takes a small part"
+        return f"Bottleneck: both {near[0]} and {near[1]}"
+    if verdict == "waiting":
+        waits = [CAUSES[each] for each in alternatives if each.startswith("waiting/")]
+        return f"Bottleneck: {CAUSES[name] if cause or not waits else and_(waits)}"
+    if name == "imbalance/slow_rank" and "slowest_rank" in numbers:
+        return f"Bottleneck: rank {numbers['slowest_rank']:.0f} is slower than the others"
+    return f"Bottleneck: {NAMES.get(name, NAMES[verdict])}"

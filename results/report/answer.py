@@ -157,7 +157,7 @@ def _limit(row: Row) -> str:
         return ""
     if verdict == CANNOT_TELL:
         why = _evidence(row)
-        return f"What limits it cannot be told{f': {why}' if why else ''}."
+        return f"What limits it is unknown{f': {why}' if why else ''}."
     if verdict == "none":
         return "Nothing holds it back."
     helps = "" if is_missing(remedy) or not remedy else f" What may help: {remedy}."

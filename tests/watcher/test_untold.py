@@ -32,9 +32,7 @@ def test_a_bare_list_has_no_verdict_and_its_reason(untold: Path, capsys: pytest.
     assert (record.figures.overhead_fraction or 0.0) > 0.05
     assert run_command(["report", "--store", str(untold)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    told = (
-        r"bare( \(doubtful: other processes used the cores\))?: What limits it cannot be told: (measuring takes|other)"
-    )
+    told = r"bare( \(doubtful: other processes used the cores\))?: What limits it is unknown: (measuring takes|other)"
     assert re.search(told, said) and "cannot tell" in said, said
 
 

@@ -73,7 +73,7 @@ def test_what_limits_the_best_comes_with_evidence_and_remedy() -> None:
         "hdf5: AU 0.83; so (of the repeat that stands for it)"
     ]
     untold = {"bottleneck": "cannot_tell", "bottleneck_evidence": "too short"}
-    assert said(choice("hdf5", [60.0, 61.0], **untold), SLOW)[0].endswith("What limits it cannot be told: too short.")
+    assert said(choice("hdf5", [60.0, 61.0], **untold), SLOW)[0].endswith("What limits it is unknown: too short.")
 
 
 def test_choices_that_nothing_tells_apart_make_no_difference() -> None:
