@@ -1,5 +1,6 @@
 """What holds a loop back, by where the time of its steps goes: a verdict, its cause, and the numbers."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -96,6 +97,10 @@ def _of_body(figures: Mapping[str, Any], rank: RankSamples, setting: Setting, be
     seen, looks = rank.seen_readers, rank.looks
     if setting.emulated or seen is None:
         return {COMPUTE: 1.0}
+    if looks is not None and not setting.watched:  # a step of ours waits in memory for its own threads alone
+        body = Counter(looks.body)
+        body["unknown"] += body.pop("lock", 0)
+        looks = replace(looks, body=dict(body))
     if looks is not None and figures.get("communication_min_s") is not None:  # it is marked, and no part of this
         looks = replace(looks, body={word: count for word, count in looks.body.items() if word != "exchange"})
         rest = 1 - between / (1 - (figures.get("input_stall_fraction") or 0.0) or 1.0)
