@@ -393,7 +393,7 @@ def test_a_stored_record_is_read_by_report_and_show(clock: Clock, tmp_path: Path
         assert "25%" in capsys.readouterr().out
     assert run_command(["report", "--why", "--store", str(tmp_path)]) == 0
     said = capsys.readouterr().out
-    assert "What holds the watched loops back?" in said and "25 % of the step waits for input" in said
+    assert "What holds the watched loops back?" in said and "the loop waits for input 25 % of the time" in said
     assert "No point read from storage" not in said
 
 
