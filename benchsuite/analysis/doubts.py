@@ -47,7 +47,7 @@ def doubt(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSa
     au = figures.get("au")
     if au is not None and au > MAX_AU and not setting.emulated:
         return Doubt("au_above_1", {"au": au})
-    return disturbance(figures, setting, samples)
+    return _disturbance(figures, setting, samples)
 
 
 def _of_rank(rank: RankSamples, kind: str) -> Doubt | None:
@@ -74,7 +74,7 @@ def _shares(rank: RankSamples, figures: Mapping[str, Any]) -> Iterator[tuple[str
         yield "memory_stall_fraction", used.memory_stall_fraction
 
 
-def disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> Doubt | None:
+def _disturbance(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSamples]) -> Doubt | None:
     """What other processes took from the loop; None where they left it the cores that it wants.
 
     Readers that wait for a core look like readers that wait for their reads: beside a crowd no cause is the job's own.

@@ -82,7 +82,7 @@ def of_step(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> 
         Where("imbalance", "slow_rank"): waited,
     }
     _add(found, _of_input(figures, rank, setting), input_ - beside)
-    _add(found, {lost_time.CORES if _waits_for_cores(figures) >= beside / 2 else UNSEEN: 1.0}, beside)
+    _add(found, {lost_time.CORES if waits_for_cores(figures) >= beside / 2 else UNSEEN: 1.0}, beside)
     _add(found, _of_body(figures, rank, setting, exchange + bubble + waited), body)
     return _of_machine({where: share for where, share in found.items() if share > 0}, figures, rank)
 
@@ -131,7 +131,7 @@ def _client_computes(figures: Mapping[str, Any]) -> bool:
     return bool((computing_share(figures) or 0.0) >= MAIN_SHARE and computed > decode)
 
 
-def _waits_for_cores(figures: Mapping[str, Any]) -> float:
+def waits_for_cores(figures: Mapping[str, Any]) -> float:
     """Share of the step for which the loop waits for a core, or for a thread that does; at most.
 
     Where one core is missing, one of them waits at a time and the others wait for that one: their times add up.
@@ -189,7 +189,7 @@ def _of_machine(lost: Shares, figures: Mapping[str, Any], rank: RankSamples) -> 
         return _without_memory(lost, stalled)
     lacking, computing = Where("client_cpu", "affinity" if _bound(seen, used) else "cores"), lost.get(COMPUTE, 0.0)
     throttled = (used.throttled_fraction if used is not None else None) or 0.0
-    contended = _waits_for_cores(figures)
+    contended = waits_for_cores(figures)
     if contended < (CONTENTION_SHARE if seen is not None and seen.num_readers else CROWDED_SHARE):
         contended = 0.0
     if figures.get("au") is not None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.analysis.judge import Found
+from benchsuite.analysis.judge import Found, waits_for_cores
 from benchsuite.analysis.lost_time import Where
 from benchsuite.analysis.setting import Setting
 from benchsuite.analysis.thresholds import CROWDED_SHARE, IDLE_CORES, SATURATED_SHARE
@@ -39,7 +39,7 @@ def remedies(found: Found, figures: Mapping[str, Any], setting: Setting) -> tupl
     """Names of what helps, the best first, as far as it is not done already."""
     meant = (found.where,) if found.where.cause or not found.alternatives else found.alternatives
     names = dict.fromkeys(each for where in meant for each in _of(where, found, setting))
-    if found.where.verdict == "compute" and _crowded(figures):
+    if found.where.verdict == "compute" and waits_for_cores(figures) >= CROWDED_SHARE:  # its own threads do
         names["fewer_threads"] = None
     idle = float(found.evidence.get("idle_cores", IDLE_CORES))
     computes = bool({where.verdict for where in meant} & COMPUTING)
@@ -68,9 +68,3 @@ def _of(where: Where, found: Found, setting: Setting) -> Sequence[str]:
 def _bubble_is_most(found: Found) -> bool:
     share = float(found.evidence.get("communication/communication_fraction", 0.0))
     return float(found.evidence.get("bubble_fraction", 0.0)) > share / 2
-
-
-def _crowded(figures: Mapping[str, Any]) -> bool:
-    """Whether the computation's own threads wait for cores."""
-    waits = (figures.get(name) or 0.0 for name in ("cpu_contention_fraction", "threads_contention_fraction"))
-    return sum(waits) >= CROWDED_SHARE
