@@ -15,7 +15,9 @@ SEED ?= 1
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
 
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# A process that hangs within the interpreter, where pytest-timeout cannot end its test, shows its threads and fails.
+BY_FILE := --dist loadfile --no-loadscope-reorder --max-worker-restart 1 \
+  -o faulthandler_timeout=660 -o faulthandler_exit_on_timeout=true
 
 # The first tier: lint, types, unit tests, and one smoke of whatever there is to choose.
 test: $(VENV)/installed-dev lint

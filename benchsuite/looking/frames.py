@@ -1,5 +1,6 @@
 """Which part of a loader or of a loop's body a thread is in, and at which line of the user's, by its Python frames."""
 
+import gc
 import linecache
 import re
 import sys
@@ -58,6 +59,22 @@ def frames_of(frame: FrameType | None) -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def frame_of(thread: int) -> FrameType | None:
+    """The innermost Python frame of a thread of this process.
+
+    Before Python 3.12 a collection of garbage that begins while the interpreter lists its threads can block all of them
+    for ever (CPython issue 106883), so that none may begin meanwhile.
+    """
+    collects = sys.version_info < (3, 12) and gc.isenabled()
+    if collects:
+        gc.disable()
+    try:
+        return sys._current_frames().get(thread)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def role_of(frame: FrameType) -> Role | None:

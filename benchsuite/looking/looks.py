@@ -6,7 +6,6 @@ rarely as keeps them below `MOST_COST` of a core.
 
 import os
 import random
-import sys
 import threading
 import time
 import weakref
@@ -19,7 +18,7 @@ from typing import Any
 
 from benchsuite.contract.rank_samples import Line, Looks
 from benchsuite.host.syscalls import FUTEX, At, at, has_ended
-from benchsuite.looking.frames import role_of, user_line, waits_on
+from benchsuite.looking.frames import frame_of, role_of, user_line, waits_on
 
 MOST_COST = 0.005
 """Of a core."""
@@ -133,21 +132,21 @@ class Looker:
         self._phase, self._readers, self._write = phase, readers, write
         self._loop_thread, self._native, self._written_s = 0, 0, time.monotonic()
         self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Look from now on, unless it does already; called in the thread of the loop."""
-        if self._thread is not None:
+        if self.thread is not None:
             return
         self._loop_thread, self._native = threading.get_ident(), threading.get_native_id()
         self._wake.clear()
-        self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+        self.thread.start()
         _running.add(self)
 
     def stop(self) -> None:
         """Look no more, until it is started again."""
-        thread, self._thread = self._thread, None
+        thread, self.thread = self.thread, None
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
@@ -164,7 +163,7 @@ class Looker:
     def _look(self) -> None:
         phase, step = self._phase()
         found = None if phase is None else at(os.getpid(), self._native)
-        frame = sys._current_frames().get(self._loop_thread)  # which goes on as soon as a file is read
+        frame = frame_of(self._loop_thread)  # which goes on as soon as a file is read
         if phase is None or frame is None:
             return
         role, line, named = role_of(frame), user_line(frame), waits_on(frame)
@@ -192,7 +191,8 @@ NAME = "benchsuite-looks"
 
 def looking() -> set[int]:
     """The threads that look, which load for nobody."""
-    return {thread.native_id for thread in threading.enumerate() if thread.name == NAME and thread.native_id}
+    threads = [looker.thread for looker in [*_running]]
+    return {thread.native_id for thread in threads if thread is not None and thread.native_id}
 
 
 def _seen_outside(pid: int) -> tuple[str, At | None]:
@@ -225,7 +225,7 @@ def _seen_beside(thread: int) -> tuple[str, At | None]:
     """What a thread of this process that reads is at."""
     found = at(os.getpid(), thread)
     known = [each.ident for each in threading.enumerate() if each.native_id == thread]
-    frame = sys._current_frames().get(known[0] or 0) if known else None
+    frame = frame_of(known[0] or 0) if known else None
     role = None if frame is None else role_of(frame)
     if frame is None and found is not None and found.what == FUTEX:
         return "idle", found  # a library's own thread, which waits to be asked

@@ -2,6 +2,7 @@
 
 import os
 import queue
+import subprocess
 import sys
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from benchsuite.looking.frames import is_users, role_of, user_line, waits_on
+from benchsuite.looking.frames import frame_of, is_users, role_of, user_line, waits_on
 
 LONG_S = 3.0
 
@@ -29,7 +30,9 @@ def frame_in(wait: Callable[[], Any]) -> Iterator[FrameType]:
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     time.sleep(0.2)
-    yield sys._current_frames()[thread.ident or 0]
+    frame = frame_of(thread.ident or 0)
+    assert frame is not None
+    yield frame
 
 
 class Read(Dataset[int]):
@@ -99,3 +102,33 @@ def test_a_line_that_writes_is_one():
 
 def test_lines_of_libraries_are_nobodys():
     assert is_users(__file__) and not is_users(os.__file__) and not is_users(pytest.__file__)
+
+
+COLLECTING = """
+import _thread, gc, threading
+from benchsuite.looking.frames import frame_of
+
+class Garbage:
+    def __init__(self):
+        self.me = self
+    def __del__(self):
+        _thread.start_new_thread(int, ())
+
+def look():
+    gc.disable()
+    for _ in range(3):
+        Garbage()
+    held = [[] for _ in range(2000)]
+    free = [{} for _ in range(200)]
+    del free
+    gc.enable()
+    return frame_of(threading.get_ident())
+
+for _ in range(200):
+    assert look().f_code.co_name == "frame_of"
+"""
+
+
+def test_a_collection_of_garbage_blocks_no_thread():
+    done = subprocess.run([sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 from torch import Tensor, nn
 
+from benchsuite.looking.frames import frame_of
 from benchsuite.workloads.resnet50 import WORKLOAD as RESNET
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch
@@ -61,7 +61,7 @@ def once(condition: Callable[[], bool], strike: Callable[[], None]) -> None:
 
 def is_reading() -> bool:
     """Whether this process's main thread is inside the loader."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frame = frame_of(threading.main_thread().ident or 0)
     while frame is not None:
         if "/storage/loaders/" in frame.f_code.co_filename:
             return True
