@@ -243,7 +243,8 @@ def _between(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Where 
     if figures.get("communication_min_s") is not None:
         return None
     own = [_own_s(rank) for rank in ranks]
-    if None not in own and max(filter(None, own)) > SLOWER_RANK * min(filter(None, own)):
+    known = [seconds for seconds in own if seconds]
+    if known and None not in own and max(known) > SLOWER_RANK * min(known):
         return Where("imbalance", "slow_rank")
     return Where("imbalance", "slow_rank") if _slow_part(ranks) else None
 
@@ -275,16 +276,16 @@ def _slow_part(ranks: Sequence[RankSamples]) -> dict[str, float | str]:
 
 def _parts_of_step_s(rank: RankSamples) -> dict[str, float]:
     """Mean seconds of each part of a rank's steps."""
-    block = next(block for block in rank.blocks if block.kind in ("loader", "plain"))
-    return {name: seconds / block.num_steps for name, seconds in block.parts_s().items()}
+    block = next((block for block in rank.blocks if block.kind in ("loader", "plain")), None)
+    return {} if block is None else {name: seconds / block.num_steps for name, seconds in block.parts_s().items()}
 
 
 def _own_s(rank: RankSamples) -> float | None:
     """Seconds of a rank's step that are its own: no exchange, nor waiting for others in it. None where not seen."""
-    looks = rank.looks
-    if looks is None or "exchange" not in looks.body:
+    looks, block = rank.looks, next((block for block in rank.blocks if block.kind == "loader"), None)
+    if looks is None or "exchange" not in looks.body or block is None:
         return None
-    seen, parts = rank.seen_readers, next(block.parts_s() for block in rank.blocks if block.kind == "loader")
+    seen, parts = rank.seen_readers, block.parts_s()
     body = sum(seconds for name, seconds in parts.items() if name != "load")
     waits = lost_time.of_body(looks, seen, False).get(UNSEEN, 0.0) if seen is not None else 0.0
     return (sum(parts.values()) - body * waits) / num_steps(rank)

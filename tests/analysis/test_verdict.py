@@ -400,6 +400,22 @@ def test_ranks_that_read_what_their_samples_hold_amplify_nothing() -> None:
     assert numbers(judged)["amplification"] == pytest.approx(1.0)
 
 
+def test_ranks_without_a_loader_that_exchange_are_judged() -> None:
+    """Of synthetic data: their blocks are plain."""
+    body = {"exchange": 50.0, "runs": 50.0}
+    ranks = [found([made_block("plain", 0.0, COMPUTED, 100)], {}, None, body, workers=0, rank=rank) for rank in (0, 1)]
+    spec = made_spec(world_size=2, parallelism="ddp", data={"source": "synthetic"}, measure={"steps": 100})
+    judged = verdict(figures(spec, ranks), Setting(0, 2, cores=8, threads=1), ranks)
+    assert judged is None or judged.cause is None
+
+
+def test_ranks_that_only_wait_for_each_other_are_judged() -> None:
+    ranks = [
+        loop({"idle": 5.0}, body={"exchange": 100.0}, step={"load": 0.0, "body": 0.04}, rank=rank) for rank in (0, 1)
+    ]
+    assert judged_loop(*ranks).bottleneck != "imbalance"
+
+
 def test_a_slow_rank_is_named() -> None:
     assert numbers(judged_loop(*SLOW_RANK))["slowest_rank"] == 1
     assert numbers(judged_trial(*SLOWER))["slowest_rank"] == 1
