@@ -77,7 +77,7 @@ READS = st.none() | st.builds(Reads, *[st.none() | st.integers(0, 10**6)] * 3)
 
 @st.composite
 def ranks_of(draw: st.DrawFn, kinds: tuple[str, ...], parts: tuple[str, ...]) -> list[RankSamples]:
-    """One to three ranks with the same kinds of blocks, each of which took its own time; those of a trial step alike."""
+    """One to three ranks with the same kinds of blocks, each in its own time; those of a trial step alike."""
     found = []
     steps = draw(STEPS)
     for rank in range(draw(st.integers(1, 3))):

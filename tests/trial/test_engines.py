@@ -116,6 +116,7 @@ def test_engines_of_other_packages_run_in_trials(
     assert sum(parts) == pytest.approx(row["step_s_mean"], rel=0.02)
 
 
+@pytest.mark.weekly
 @pytest.mark.engines
 def test_batch_norm_trains_in_deepspeeds_bf16(run_cli: Cli, tmp_path: Path) -> None:
     """Its statistics must have the type of its weights; the loss is about that of autocast."""

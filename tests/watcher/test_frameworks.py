@@ -154,7 +154,7 @@ def trained(script: str, folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.weekly if name == "transformers" else ()) for name in SCRIPTS]
+    "name", [pytest.param(name, marks=() if name == "lightning" else pytest.mark.weekly) for name in SCRIPTS]
 )
 def test_each_rank_trains_on_the_batches_that_it_would_without(tmp_path: Path, name: str) -> None:
     pytest.importorskip(name)

@@ -1,6 +1,7 @@
 """Loops of which nothing can be told: the reason stands in the record, and every verb reads it."""
 
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -15,14 +16,20 @@ from benchsuite.results.store.store import ResultsStore
 from tests.helpers.watching import watched
 
 
-@pytest.fixture
-def untold(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of a bare list: steps of nothing, which measuring takes much longer than."""
-    watch = watched([torch.zeros(4)] * 2000, store=tmp_path, name="bare")
+    folder = tmp_path_factory.mktemp("bare")
+    watch = watched([torch.zeros(4)] * 2000, store=folder, name="bare")
     for _ in watch:
         pass
     watch.close()
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def untold(bare: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(bare, tmp_path / "store"))
 
 
 def test_a_bare_list_has_no_verdict_and_its_reason(untold: Path, capsys: pytest.CaptureFixture[str]):
