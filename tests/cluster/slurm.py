@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,10 +128,15 @@ class Slurm:
             self.daemons.start_node(node)
         self.call("scancel", "--user=root")
         wait_for(lambda: not self.call("squeue", "--noheader"), "an empty queue", JOB_S, POLL_S)
-        for node in NODES:
-            if self.node(node).startswith(("drain", "down")):
+        wait_for(lambda: all(self._is_back(node) for node in NODES), "nodes that are back", every_s=POLL_S)
+
+    def _is_back(self, node: str) -> bool:
+        """Whether a node is free; else it is told to come back, which Slurm refuses where it has just come by itself."""
+        state = self.node(node)
+        if state.startswith(("drain", "down")):
+            with suppress(AssertionError):
                 self.call("scontrol", "update", f"nodename={node}", "state=resume")
-        self.wait_idle()
+        return state == "idle"
 
     def wait_idle(self) -> None:
         """Wait until all nodes are there and free."""
