@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchsuite.analysis import lost_time
@@ -19,6 +19,8 @@ from benchsuite.analysis.thresholds import (
     FULL_THREAD,
     HELD_BACK_AU,
     IDLE_CORES,
+    LEAST_LOOKS,
+    LOCK_SHARE,
     LONG_STEP,
     LONG_STEPS_SHARE,
     MAIN_SHARE,
@@ -33,6 +35,7 @@ from benchsuite.analysis.thresholds import (
     SHUFFLING_SHARE,
     SLOWER_RANK,
     SURE_LOOKS,
+    SWAPPED_SHARE,
     TOLD_LINE,
 )
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders, UsedCores
@@ -119,7 +122,15 @@ def _of_input(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -
         return {reads: 1.0}  # a plain reader gets no more
     looks = lost_time.with_clocks(rank, figures, setting)
     counted = by_bucket and rank.reads is not None and rank.reads.requests is not None
-    return _moved(lost_time.of_input(looks, rank.seen_readers, counted), figures, rank)
+    loading = lost_time.loading_share(rank)
+    return _moved(lost_time.of_input(looks, rank.seen_readers, loading, counted, _swaps(rank)), figures, rank)
+
+
+def _swaps(rank: RankSamples) -> bool:
+    """Whether most of what was read came from where memory is swapped to."""
+    swapped = (rank.used_cores.swapped_in_bytes if rank.used_cores is not None else None) or 0
+    read = (rank.reads.storage_bytes if rank.reads is not None else None) or 0
+    return swapped > 0 and swapped >= SWAPPED_SHARE * read
 
 
 def _client_computes(figures: Mapping[str, Any]) -> bool:
@@ -142,18 +153,40 @@ def waits_for_cores(figures: Mapping[str, Any]) -> float:
 
 def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Shares:
     """Shares of waiting for input, where the order of things says more of them than what a reader is at."""
-    seen, inside = rank.seen_readers, rank.looks.inside if rank.looks is not None else None
-    if seen is None:
-        return shares
-    refill = figures.get("refill_fraction") or 0.0
-    if refill >= REFILL_CAUSE:
-        seen_at = [inside.readers if inside is not None else {}, rank.looks.load if rank.looks is not None else {}]
-        shuffles = any(map(_shuffles, seen_at))
-        begins = Where("preprocessing", "shuffle_buffer") if shuffles else Where("waiting", "worker_start")
-        if shuffles or (seen.num_readers and not seen.workers_stay):
-            found: Shares = {begins: refill}
-            _add(found, shares, 1 - refill)
-            return found
+    begins, begun = _begins(figures, rank)
+    rest = shares if begun >= REFILL_CAUSE else _one_at_a_time(_of_shards(shares, rank), rank)
+    found: Shares = {begins: begun} if begun else {}
+    _add(found, rest, 1 - begun)
+    return found
+
+
+def _begins(figures: Mapping[str, Any], rank: RankSamples) -> tuple[Where, float]:
+    """What the first batches of passes wait for, and its share of all waiting for input."""
+    seen, refill = rank.seen_readers, figures.get("refill_fraction") or 0.0
+    starts, inside = Where("waiting", "worker_start"), rank.looks.inside if rank.looks is not None else None
+    if seen is None or not refill:
+        return starts, 0.0
+    seen_at = [each for looks in (rank.looks, inside) if looks is not None for each in (looks.readers, looks.load)]
+    if refill >= REFILL_CAUSE and any(map(_shuffles, seen_at)):
+        return Where("preprocessing", "shuffle_buffer"), refill
+    if not seen.num_readers or seen.workers_stay:
+        return starts, 0.0
+    told = _start_s(rank)
+    if not told:
+        return starts, refill if refill >= REFILL_CAUSE else 0.0
+    seconds = (seen.passes - 1) * fmean(told) + seen.begin_s
+    return starts, refill * min(1.0, seconds / seen.refill_s) if seen.refill_s else 0.0
+
+
+def _start_s(rank: RankSamples) -> list[float]:
+    """What each worker that told took to start."""
+    inside = rank.looks.inside if rank.looks is not None else None
+    return [seconds for looks in (rank.looks, inside) if looks is not None for seconds in looks.start_s]
+
+
+def _of_shards(shares: Shares, rank: RankSamples) -> Shares:
+    """Shares of waiting for input, told by what readers have to read and by what they get."""
+    inside = rank.looks.inside if rank.looks is not None else None
     counts = [each.readers for each in (rank.looks, inside) if each is not None]
     if any(_share(each, "ended") >= ENDED_SHARE for each in counts):
         return {Where("waiting", "no_shard"): 1.0}
@@ -161,6 +194,25 @@ def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Sha
     if reads in shares and amplified is not None and amplified >= AMPLIFIED:
         return {Where("storage", "amplification") if where == reads else where: s for where, s in shares.items()}
     return shares
+
+
+def _one_at_a_time(shares: Shares, rank: RankSamples) -> Shares:
+    """Shares of waiting for input; where a lock is held nearly always while others want it, who computes holds it."""
+    lock, held = Where("waiting", "lock"), _share_of_looks_locked(rank)
+    if held is None or held < MAIN_SHARE or shares.get(lock, 0.0) < LOCK_SHARE:
+        return shares
+    computing = sum(share for where, share in shares.items() if where.verdict == "preprocessing")
+    if shares[lock] >= MAIN_SHARE * (shares[lock] + computing):
+        return shares
+    return {where: share for where, share in shares.items() if where.verdict != "preprocessing"} | {
+        lock: shares[lock] + computing
+    }
+
+
+def _share_of_looks_locked(rank: RankSamples) -> float | None:
+    """Share of the looks at all readers in which one of them waited for a lock; None where there were too few."""
+    total = sum(rank.looks.readers.values()) if rank.looks is not None else 0.0
+    return rank.looks.locked / total if rank.looks is not None and total >= LEAST_LOOKS else None
 
 
 def _shuffles(counts: Mapping[str, float]) -> bool:
@@ -372,6 +424,8 @@ def _evidence(
         "throttled_fraction": used.throttled_fraction if used is not None else None,
         "memory_stall_fraction": used.memory_stall_fraction if used is not None else None,
         "idle_cores": used.idle_cores if used is not None else None,
+        "locked_looks_fraction": _share_of_looks_locked(rank) or None,
+        "worker_start_s": fmean(told) if (told := _start_s(rank)) else None,
         "exchange_of_body_fraction": _share(looks.body, "exchange") if looks is not None else None,
         "looks_of_input": sum(looks.load.values()) if looks is not None else None,
         "looks_of_body": sum(looks.body.values()) if looks is not None else None,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.thresholds import LEAST_LOOKS, MAIN_SHARE
+from benchsuite.analysis.thresholds import KERNEL_BESIDE, KERNEL_WAITS, LEAST_LOOKS, MAIN_SHARE
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
@@ -36,6 +36,8 @@ CORES = Where("client_cpu", "cores")
 RUNS = frozenset({"runs", "decode", "collate", "hand_over", "start", "shuffle", "save"})
 """Words of a thread that computes, of which its clock tells the share better than looks do: a thread of Python that
 looks comes to its turn when the other one waits."""
+OF_CLOCK = RUNS - {"hand_over", "start", "save"}
+"""Words of readers that mean computing wherever they are seen; a pipe that is full is `hand_over`, too."""
 OF_READERS: Mapping[str, Where] = {
     "reads": Where("storage", "reads"),
     "faults": Where("storage", "mapped_pages"),
@@ -91,28 +93,38 @@ def with_clocks(rank: RankSamples, figures: Mapping[str, Any], setting: Setting)
     return replace(looks or timed, load=WAITS, readers=words, inside=timed)
 
 
-def of_input(looks: Looks | None, seen: SeenReaders | None, requests_counted: bool = False) -> Shares:
-    """Shares of the time that a loop waits for its input.
+def of_input(
+    looks: Looks | None,
+    seen: SeenReaders | None,
+    loading: float = 1.0,
+    requests_counted: bool = False,
+    swapped: bool = False,
+) -> Shares:
+    """Shares of the time that a loop waits for its input, which is `loading` of the time in which readers were timed.
 
     `requests_counted`: readers ask a bucket by a client of ours, which counts; what they wait for is its answers.
+    `swapped`: most of what was read was swapped in.
     """
     if looks is None:
         return {UNSEEN: 1.0}
     table = dict(OF_READERS)
+    if swapped:
+        table["faults"] = Where("waiting", "memory")
     if requests_counted:
         table |= dict.fromkeys(("socket", "lock", "other", "unseen"), Where("storage", "reads"))
     words = _by_clock(looks.load, seen.loading_thread_busy_fraction if seen is not None else None, looks)
     waited = words.pop("waits_for_readers", 0.0)
     found = named(words, table)
-    for where, share in _of_readers(looks, seen, table).items():
+    for where, share in _of_readers(looks, seen, table, loading).items():
         found[where] = found.get(where, 0.0) + waited * share
     return found
 
 
-def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Where]) -> Shares:
+def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Where], loading: float) -> Shares:
     """What readers do while the loop waits for them, those left out that have nothing to do."""
     inside = looks.inside.readers if looks.inside is not None else {}
-    words = {word: count for word, count in (looks.readers or inside).items() if word not in ("idle", "unknown")}
+    words = _with_kernel(_bounded(looks.readers or inside, seen, loading), seen)
+    words = {word: count for word, count in words.items() if word not in ("idle", "unknown")}
     found = _shares(words)
     if not _is_enough(words):  # the kernel's clock tells at least how much they computed
         busy = min(1.0, seen.busy_fraction or 0.0) if seen is not None and seen.num_readers else 0.0
@@ -122,6 +134,49 @@ def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Wher
         parts = {"decode": 1.0}
     running = found.pop("runs", 0.0) if parts else 0.0
     return named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), table)
+
+
+def _bounded(words: Mapping[str, float], seen: SeenReaders | None, loading: float) -> Mapping[str, float]:
+    """Looks at readers, of which those that compute are as many as the kernel's clocks allow.
+
+    Readers that computed for B of all time have computed for at most B / L of a part L of it, and for at least
+    (B - (1 - L)) / L. Looks come when a core is free or Python's lock is, and so at some things too often.
+    """
+    total = sum(words.values())
+    if seen is None or not seen.num_readers or seen.busy_fraction is None or not total or not loading:
+        return words
+    runs = {word: count for word, count in words.items() if word in OF_CLOCK}
+    passing = sum(words.get(word, 0.0) for word in RUNS - OF_CLOCK)
+    most = min(1.0, max(seen.busy_fraction, seen.cores or 0.0) / loading) * total
+    least = max(0.0, min(1.0, (seen.busy_fraction - (1 - loading)) / loading) * total - passing)
+    computed = min(max(sum(runs.values()), least), most)
+    others = {word: count for word, count in words.items() if word not in OF_CLOCK} or {"unseen": 1.0}
+    parts = _shares(runs) or {"runs": 1.0}
+    return {word: computed * share for word, share in parts.items()} | {
+        word: (total - computed) * share for word, share in _shares(others).items()
+    }
+
+
+def _with_kernel(words: Mapping[str, float], seen: SeenReaders | None) -> Mapping[str, float]:
+    """Looks at readers; what the kernel computes for those that wait for it is part of these waits.
+
+    It submits requests and copies or maps what comes: with small direct reads and faults that takes as long as waiting.
+    """
+    waits = {word: words.get(word, 0.0) for word in ("reads", "faults")}
+    total, kernel = sum(waits.values()), seen.kernel_fraction if seen is not None else None
+    if kernel is None or total < KERNEL_WAITS * sum(words.values()):
+        return words
+    beyond = max(0.0, kernel - KERNEL_BESIDE * (1 - kernel))
+    moved = beyond * sum(count for word, count in words.items() if word in OF_CLOCK)
+    kept = {word: count * (1 - beyond) if word in OF_CLOCK else count for word, count in words.items()}
+    return kept | {word: count * (1 + moved / total) for word, count in waits.items() if count}
+
+
+def loading_share(rank: RankSamples) -> float:
+    """Share of the time of all of a rank's blocks, in which its readers are timed, that its loop waits for input."""
+    seconds = sum(block.steps_s for block in rank.blocks if block.kind != "between")
+    loads = sum(block.parts_s().get("load", 0.0) for block in rank.blocks if block.kind == "loader")
+    return loads / seconds if seconds else 0.0
 
 
 def of_body(looks: Looks | None, seen: SeenReaders, on_device: bool) -> Shares:

@@ -48,6 +48,14 @@ ENDED_SHARE = 0.4
 had one, the loop would wait for hardly more than half as long."""
 AMPLIFIED = 4.0
 """Bytes read over bytes handed on: above it most of what is read is of no use. Pictures decode to more, not to less."""
+KERNEL_BESIDE = 0.25
+"""Computing on samples takes the kernel up to so much of its own time, for memory mostly; more is for its calls."""
+KERNEL_WAITS = 0.1
+"""Readers that are seen to wait for files this share of the time use the kernel for them."""
+SWAPPED_SHARE = 0.5
+"""Where so much of what was read was swapped in, pages that are waited for are memory's, not files'."""
+LOCK_SHARE = 0.3
+"""Of two readers that take turns at a lock each waits for half of the time; less than this of it is no queue."""
 FEWER_BATCHES = 0.10
 """A rank with this share of steps fewer than another has fewer batches; a step or two are those in flight."""
 SLOWER_RANK = 1.3

@@ -230,6 +230,12 @@ class SeenReaders:
     batch_bytes: int = 0
     """Bytes of the arrays in a batch."""
     passes: int = 1
+    begin_s: float = 0.0
+    """Seconds in which later passes made their iterators: a DataLoader begins its workers there."""
+    cores: float | None = None
+    """Kept busy by all threads of a worker process, on average."""
+    kernel_fraction: float | None = None
+    """Share of the readers' CPU time that the kernel took for them."""
 
 
 @dataclass(frozen=True)
@@ -266,13 +272,15 @@ class Looks:
     """By folder: looks at waits for files."""
     lines: list[Line]
     start_s: list[float] = field(default_factory=list)
-    """Of each worker that told: seconds from the start of its process until it was ready to read."""
+    """Of each worker that told: seconds from its process's start to its first batch, less what one usually takes."""
     collate_and_cpu_s: tuple[float, float] = (0.0, 0.0)
     """CPU seconds of the thread that reads: those in `collate_fn`, and all; 0 where none is timed."""
     inside: "Looks | None" = None
     """What workers saw of themselves, added up."""
     cost_fraction: float | None = None
     """Share of a core that looking took."""
+    locked: float = 0.0
+    """Looks at all readers in which one of them, or more, waited for a lock."""
 
 
 @dataclass(frozen=True)
@@ -293,6 +301,8 @@ class UsedCores:
     all_cores: int | None = None
     memory_stall_fraction: float | None = None
     """Share of the time in which some process of the node waited for memory."""
+    swapped_in_bytes: int | None = None
+    """By all processes of the node."""
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,23 @@ def scheduled_s(task: int | str) -> tuple[float, float] | None:
     return int(ran) / 1e9, int(waited) / 1e9
 
 
+def user_and_kernel_s(task: int | str) -> tuple[float, float] | None:
+    """CPU seconds of a process, or of `self/task/NUMBER`, in its own code and in the kernel's; None where not kept."""
+    try:
+        words = (PROC / str(task) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return int(words[11]) / TICKS_PER_S, int(words[12]) / TICKS_PER_S
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def swapped_in_bytes() -> int | None:
+    """Bytes that all processes of this node had swapped in since it started (`pswpin`); None where that is not kept."""
+    with suppress(OSError, ValueError, IndexError):
+        text = (PROC / "vmstat").read_text(encoding="utf-8")
+        return int(text.partition("\npswpin ")[2].split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
 def computing_threads() -> list[int]:
     """The threads that compute for this process's main one, by their numbers, and others that libraries start alike.
 

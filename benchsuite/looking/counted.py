@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchsuite.contract.rank_samples import UsedCores
 from benchsuite.host.pressure import group_cpus, pressure
-from benchsuite.host.processes import everyone_s, idle_s, tree_cpu_s
+from benchsuite.host.processes import everyone_s, idle_s, swapped_in_bytes, tree_cpu_s
 from benchsuite.looking.readers import LoadTimes, tree_io
 
 
@@ -32,6 +32,7 @@ class Counted:
     """Periods of a quota on cores, and those in which it was used up."""
     idle_s: float = 0.0
     """Seconds that cores were idle which its control group may use."""
+    swapped_in_bytes: int | None = 0
 
     @property
     def throttled_fraction(self) -> float | None:
@@ -68,6 +69,7 @@ def counters(loads: LoadTimes, began_s: float | None = None) -> Counted:
         held_back.quota_periods,
         held_back.throttled_periods,
         idle_s(group_cpus()),
+        swapped_in_bytes(),
     )
 
 
@@ -83,4 +85,5 @@ def used_cores(counted: Counted) -> UsedCores:
         counted.idle_s / counted.wall_s if counted.wall_s else None,
         len(group_cpus() or ()) or os.cpu_count(),
         counted.memory_stall_fraction,
+        counted.swapped_in_bytes,
     )

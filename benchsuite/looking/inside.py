@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from multiprocessing import util
 from pathlib import Path
+from statistics import median
 from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
@@ -23,6 +25,8 @@ from benchsuite.looking.readers import thread_clock
 from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 LOOKS = TypeAdapter(Looks)
+FIRST_BATCHES = 20
+"""Of a worker, by which is told what its first one takes longer."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class TimedCollate:
     """CPU seconds of this loader's own process."""
     of_this_process: ClassVar[list[float]] = [0.0]
     """The same of any loader: a worker has one."""
+    ended_s: ClassVar[list[float]] = []
+    """When this process had its first batches."""
 
     def __call__(self, samples: Any) -> Any:
         began_s = time.thread_time()
@@ -44,6 +50,8 @@ class TimedCollate:
             seconds = time.thread_time() - began_s
             self.spent_s[0] += seconds
             self.of_this_process[0] += seconds
+            if len(self.ended_s) < FIRST_BATCHES:
+                self.ended_s.append(time.perf_counter())
 
 
 @dataclass(frozen=True)
@@ -54,20 +62,28 @@ class LookInside:
     of_user: Callable[[int], object] | None = None
 
     def __call__(self, worker: int) -> None:
-        started_s = time.clock_gettime(time.CLOCK_BOOTTIME) - born_s(os.getpid())
+        born_before_s = time.clock_gettime(time.CLOCK_BOOTTIME) - born_s(os.getpid())
         path, clock = Path(self.folder) / f"{os.getpid()}.json", thread_clock(threading.get_native_id())
-        TimedCollate.of_this_process[0], began_s = 0.0, time.thread_time()
+        TimedCollate.of_this_process[0], began_s, here_s = 0.0, time.thread_time(), time.perf_counter()
+        TimedCollate.ended_s.clear()
 
         def write(tally: Tally) -> None:
+            start_s = [born_before_s + first_s([here_s, *TimedCollate.ended_s])]
             computed = (TimedCollate.of_this_process[0], time.clock_gettime(clock) - began_s)
             with suppress(OSError):  # the folder is gone: nobody wants to know any more
-                write_new(path, json.dumps(asdict(tally.looks(start_s=[started_s], collate_and_cpu_s=computed))))
+                write_new(path, json.dumps(asdict(tally.looks(start_s=start_s, collate_and_cpu_s=computed))))
 
         looker = Looker(lambda: ("readers", 0), lambda: ((), ()), write)
         looker.start()
         util.Finalize(None, write, (looker.tally,), exitpriority=100)
         if self.of_user is not None:
             self.of_user(worker)
+
+
+def first_s(ended_s: Sequence[float]) -> float:
+    """What the first batch of a worker takes longer than one usually does, by when each ended: it opens its data."""
+    taken_s = [later - earlier for earlier, later in pairwise(ended_s)]
+    return max(0.0, taken_s[0] - median(taken_s[1:])) if len(taken_s) > 1 else 0.0
 
 
 class Inside:

@@ -68,6 +68,7 @@ class Tally:
     """Folders of files that were waited for while the loop waited."""
     lines: dict[tuple[str, str, str], tuple[int, set[int]]] = field(default_factory=dict)
     """Looks and steps, by phase, word and line of the user's code."""
+    locked: int = 0
 
     def add(self, phase: str, word: str, found: At | None, line: str | None, step: int = 0, share: float = 1.0) -> None:
         """Count a thread that was seen."""
@@ -86,7 +87,7 @@ class Tally:
         """All of it, as the samples of a rank keep it."""
         lines = [Line(*key, count, len(steps)) for key, (count, steps) in self.lines.items()]
         files = dict(self.files.most_common(MOST_LINES))
-        return Looks(dict(self.load), dict(self.readers), dict(self.body), files, lines, **more)
+        return Looks(dict(self.load), dict(self.readers), dict(self.body), files, lines, locked=self.locked, **more)
 
 
 class Pace:
@@ -183,6 +184,7 @@ class Looker:
         seen = [_seen_outside(pid) for pid in processes] or [_seen_beside(thread) for thread in threads]
         for word, found in seen:
             self.tally.add("readers", word, found, None, share=1 / len(seen))
+        self.tally.locked += any(word == "lock" for word, _ in seen)
 
 
 NAME = "benchsuite-looks"

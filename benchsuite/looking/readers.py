@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.contract.rank_samples import SeenReaders
-from benchsuite.host.processes import children, scheduled_s
+from benchsuite.host.processes import children, scheduled_s, user_and_kernel_s
 from benchsuite.storage.observe.counters import ProcessIO, processes_io
 
 FIRST_PAUSE_S = 0.1
@@ -129,8 +129,12 @@ class ReaderTimes:
     num_readers: int = 0
     cpus: frozenset[int] = frozenset()
     """The cores that they may use."""
-    _last: dict[int | str, tuple[float, float, float]] = field(default_factory=dict)
+    _last: dict[int | str, tuple[float, float, float, float]] = field(default_factory=dict)
     _busy_s: float = 0.0
+    _cores_s: float = 0.0
+    _modes_s: tuple[float, float] = (0.0, 0.0)
+    """CPU seconds in the readers' own code, and in the kernel."""
+    _last_modes_s: dict[int | str, tuple[float, float]] = field(default_factory=dict)
     _queued_s: float = 0.0
     _seen_s: float = 0.0
     _next_s: float = 0.0
@@ -152,24 +156,53 @@ class ReaderTimes:
         for task in self.tasks:
             began_s, times, now_s = time.perf_counter(), scheduled_s(task), time.perf_counter()
             if times is not None:
-                busy, queued = sum(times), times[1]
-                seen_s, before, queued_before = self._last.get(task, (began_s, busy, queued))
+                busy, queued, cores = sum(times), times[1], _cpu_s(task)
+                seen_s, before, queued_before, cores_before = self._last.get(task, (began_s, busy, queued, cores))
+                self._add_modes(task, counts)
                 if counts:
                     self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
                     self._queued_s += queued - queued_before
-                self._last[task] = began_s, busy, queued  # what it does meanwhile is within the time that is taken
+                    self._cores_s += max(busy - before, cores - cores_before + queued - queued_before)
+                self._last[task] = began_s, busy, queued, cores  # what it does meanwhile is within the time taken
                 with suppress(OSError):
                     self.cpus |= os.sched_getaffinity(task if isinstance(task, int) else int(Path(task).name))
         self._next_s = time.perf_counter() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if counts else FIRST_PAUSE_S
 
+    def _add_modes(self, task: int | str, counts: bool) -> None:
+        modes_s = user_and_kernel_s(task)
+        if modes_s is not None:
+            before = self._last_modes_s.get(task, modes_s)
+            if counts:
+                user_s, kernel_s = (
+                    sum_s + now - then for sum_s, now, then in zip(self._modes_s, modes_s, before, strict=True)
+                )
+                self._modes_s = user_s, kernel_s
+            self._last_modes_s[task] = modes_s
+
+    def kernel_fraction(self) -> float | None:
+        """Share of the readers' CPU time that the kernel took; None where they took hardly any."""
+        return self._modes_s[1] / sum(self._modes_s) if sum(self._modes_s) else None
+
     def busy_fraction(self) -> float | None:
         """Share of the time looked at that the readers were busy; None where nothing was seen."""
         return self._busy_s / self._seen_s if self._seen_s else None
 
+    def cores(self) -> float | None:
+        """Cores that all threads of a reader keep busy or wait for, on average; None where nothing was seen."""
+        return self._cores_s / self._seen_s if self._seen_s else None
+
     def queued_fraction(self) -> float | None:
         """Share of the time looked at in which the readers waited for a core; None where nothing was seen."""
         return self._queued_s / self._seen_s if self._seen_s else None
+
+
+def _cpu_s(task: int | str) -> float:
+    """CPU seconds of all threads of a process, be it another one (`man 2 clock_getres`); 0 for a thread of this one."""
+    if isinstance(task, int):
+        with suppress(OSError):
+            return time.clock_gettime(~task << 3 | 2)
+    return 0.0
 
 
 def seen_readers(loads: LoadTimes, readers: ReaderTimes, below_cores: float = 0.0, **facts: Any) -> SeenReaders:
@@ -190,5 +223,7 @@ def seen_readers(loads: LoadTimes, readers: ReaderTimes, below_cores: float = 0.
         body_cores=loads.body_process_s / loads.body_s if loads.body_s else None,
         queued_fraction=readers.queued_fraction(),
         cpus=tuple(sorted(readers.cpus)),
+        cores=readers.cores() if readers.num_readers else None,
+        kernel_fraction=readers.kernel_fraction(),
         **facts,
     )

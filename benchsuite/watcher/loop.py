@@ -187,6 +187,8 @@ class Loop:
         """The largest of the first batches of passes."""
         self.refill_s = 0.0
         """Loads of the first steps of later passes."""
+        self.begin_s = 0.0
+        """Of these: seconds in which the passes made their iterators."""
         self.others_load_s = 0.0
         """Seconds of this one's steps in which another watched loop waited for its input."""
         self.loads, self.feeders = LoadTimes(), Feeders()
@@ -224,7 +226,8 @@ class Loop:
 
     def run(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass. A step that is broken off does not count."""
-        began_s: float | None = time.perf_counter()
+        pass_began_s = time.perf_counter()
+        began_s: float | None = pass_began_s
         self._began_s = self._began_s or began_s
         self._pass_begins, self._batches_of_pass = self.num_passes > 0, 0
         self.num_passes += 1
@@ -234,9 +237,12 @@ class Loop:
         try:
             kind = self._enter(self._next_kind(False))
             iterator = iter(loader)
+            if kind in COUNTED and self._pass_begins:
+                self.begin_s += time.perf_counter() - pass_began_s
             while True:
                 if kind not in REPLAYED:
                     if kind in COUNTED:
+                        self._look()
                         self.loads.begin()
                         self._phase = "load"
                     asked_s = time.perf_counter()
@@ -256,8 +262,8 @@ class Loop:
                     began_s = None
                     self._find_feeders(iterator, before)
                 _in_their_bodies[self] = threading.get_ident()
-                if kind in COUNTED and self.looker is not None:
-                    self.looker.start()
+                if kind in COUNTED:
+                    self._look()
                     self._phase = "body"
                 yield held[0] if self._keeps else held.pop()
                 self._phase = None
@@ -294,6 +300,11 @@ class Loop:
                 self._fold()
         except RuntimeError:
             self._pending.clear()
+
+    def _look(self) -> None:
+        """Look at this thread from now on, if that is wanted; a fork has ended it."""
+        if self.looker is not None:
+            self.looker.start()
 
     def _next_kind(self, has_batch: bool) -> str:
         """What the next step is for; before a pass has its first batch, none can be replayed."""

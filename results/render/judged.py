@@ -158,6 +158,10 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         found.append(
             f"{percent(numbers['line_fraction'])} of {numbers['line_of']} is spent in {numbers['line']}{often}"
         )
+    if "waiting/lock" in named and "locked_looks_fraction" in numbers:
+        found.append(f"in {percent(numbers['locked_looks_fraction'])} of the looks a reader waited for a lock")
+    if "waiting/worker_start" in named and "worker_start_s" in numbers:
+        found.append(f"a worker takes {ms(numbers['worker_start_s'])} to start")
     found += _long_steps(numbers)
     if "imbalance/fewer_batches" in named:
         found.append(f"one rank runs {numbers['fewest_steps']} steps, another {numbers['most_steps']}")

@@ -131,7 +131,7 @@ class Slurm:
         wait_for(lambda: all(self._is_back(node) for node in NODES), "nodes that are back", every_s=POLL_S)
 
     def _is_back(self, node: str) -> bool:
-        """Whether a node is free; else it is told to come back, which Slurm refuses where it has just come by itself."""
+        """Whether a node is free; else it is told to come back. Slurm refuses that where it has come by itself."""
         state = self.node(node)
         if state.startswith(("drain", "down")):
             with suppress(AssertionError):

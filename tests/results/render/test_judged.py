@@ -44,6 +44,8 @@ CASES: dict[str, Any] = {
         long_step_s=0.28,
         other_step_s=0.0007,
     ),
+    "a lock": of("waiting/lock", locked_looks_fraction=0.93),
+    "workers that start": of("waiting/worker_start", worker_start_s=1.83),
     "a wait that nothing names": of("waiting"),
     "one rank of four": of("waiting/sleep", rank=2),
     "a slow rank": of("imbalance/slow_rank", slowest_rank=1),
