@@ -1,4 +1,4 @@
 """From rank samples to figures, to one verdict, to a record. Nothing here imports torch.
 
-Read `metrics`, then `verdict`, then `caveats`, then `record_builder`.
+Read `metrics`, then `judging`, then `caveats`, then `record_builder`.
 """

@@ -19,10 +19,10 @@ from benchsuite.analysis.caveats import caveats, uncounted_caveats, utilization_
 from benchsuite.analysis.epoch import cold_window, epoch_caveats, epoch_figures
 from benchsuite.analysis.failure import failure
 from benchsuite.analysis.flops import flops_of
+from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.verdict import verdict
 from benchsuite.analysis.metrics import figures, foreign_cores, whole_epoch_utilization
 from benchsuite.analysis.operator_figures import operator_figures
-from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.verdict import verdict
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import TORCH_TRACE, RankSamples, on_one_clock, read_progress, read_result
 from benchsuite.contract.trial_spec import digest, match_id, revision_fields, trial_id

@@ -12,11 +12,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.thresholds import MIN_STEPS
+from benchsuite.analysis.judging.verdict import verdict
 from benchsuite.analysis.metrics import foreign_cores, slowest_rank, watched_figures
 from benchsuite.analysis.record_builder import BESIDE_VERDICT, Measuring, details_of
-from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.thresholds import MIN_STEPS
-from benchsuite.analysis.verdict import verdict
 from benchsuite.contract.rank_samples import PARTS, RankSamples
 from benchsuite.contract.trial_spec import digest
 from benchsuite.grid.blocks import STEADY_TURNS

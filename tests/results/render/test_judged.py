@@ -126,7 +126,7 @@ def test_what_is_said_of_each_verdict() -> None:
 
 
 def test_every_cause_and_every_remedy_has_words() -> None:
-    from benchsuite.analysis.remedies import REMEDIES
+    from benchsuite.analysis.judging.remedies import REMEDIES
 
     assert {*REMEDIES} <= {*judged.CAUSES}
     assert {name for names in REMEDIES.values() for name in names} <= {*judged.SAID}

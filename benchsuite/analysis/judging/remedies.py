@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.analysis.judge import Found, waits_for_cores
-from benchsuite.analysis.lost_time import Where
-from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.thresholds import CROWDED_SHARE, IDLE_CORES, SATURATED_SHARE
+from benchsuite.analysis.judging.judge import Found, waits_for_cores
+from benchsuite.analysis.judging.lost_time import Where
+from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, IDLE_CORES, SATURATED_SHARE
 
 REMEDIES: Mapping[str, Sequence[str]] = {
     "storage/reads": ("shards", "more_workers", "staging", "faster_storage"),

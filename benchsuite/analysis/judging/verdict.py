@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchsuite.analysis.doubts import Doubt, doubt, others_read
-from benchsuite.analysis.judge import Found, judge, num_steps
-from benchsuite.analysis.lost_time import Where
-from benchsuite.analysis.remedies import remedies
-from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.thresholds import MIN_STEPS
+from benchsuite.analysis.judging.doubts import Doubt, doubt, others_read
+from benchsuite.analysis.judging.judge import Found, judge, num_steps
+from benchsuite.analysis.judging.lost_time import Where
+from benchsuite.analysis.judging.remedies import remedies
+from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.thresholds import MIN_STEPS
 from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.results.render import judged
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict

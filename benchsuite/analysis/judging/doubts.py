@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchsuite.analysis.byte_reconciliation import NOISE_BYTES
-from benchsuite.analysis.metrics import loop_figures, overhead
-from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.thresholds import (
+from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.thresholds import (
     CONTENTION_SHARE,
     FULL_SHARE,
     IDLE_CORES,
@@ -17,6 +16,7 @@ from benchsuite.analysis.thresholds import (
     OTHERS_SHARE,
     QUOTA_SHARE,
 )
+from benchsuite.analysis.metrics import loop_figures, overhead
 from benchsuite.contract.rank_samples import RankSamples, UsedCores
 from benchsuite.host.interference import foreign_load
 from benchsuite.results.store.record import MAX_AU

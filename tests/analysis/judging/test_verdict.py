@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.verdict import Judgement, verdict
 from benchsuite.analysis.metrics import figures, watched_figures
-from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.verdict import Judgement, verdict
 from benchsuite.contract.rank_samples import Block, Line, Looks, RankSamples, Reads, SeenReaders, UsedCores
 from tests.helpers.made import made_block, made_result, made_spec
 
@@ -250,7 +250,7 @@ LOOPS = {
 
 def rows() -> set[str]:
     """Verdicts and causes of docs/causes.md, in the words of `said`."""
-    page = Path(__file__).parents[2] / "docs" / "causes.md"
+    page = Path(__file__).parents[3] / "docs" / "causes.md"
     cells = [line.split("|")[1:3] for line in page.read_text().splitlines() if line.startswith("| `")]
     pairs = [(name.strip(" `"), cause.strip()) for name, cause in cells]
     return {name if cause == "none" else f"{name}/{cause.strip('`')}" for name, cause in pairs}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchsuite.analysis.lost_time import Where, of_input
+from benchsuite.analysis.judging.lost_time import Where, of_input
 from benchsuite.contract.rank_samples import Looks, SeenReaders
 
 DECODE, READS = Where("preprocessing", "decode"), Where("storage", "reads")

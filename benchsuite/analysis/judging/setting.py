@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchsuite.analysis.judging.thresholds import SPARED_CORE
 from benchsuite.analysis.metrics import MIN_WARM_RESIDENT
-from benchsuite.analysis.thresholds import SPARED_CORE
 
 
 @dataclass(frozen=True)

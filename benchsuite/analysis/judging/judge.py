@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Any
 
-from benchsuite.analysis import lost_time
-from benchsuite.analysis.lost_time import A_WAIT, COMPUTE, UNSEEN, Shares, Where
-from benchsuite.analysis.setting import Setting, computing_share
-from benchsuite.analysis.thresholds import (
+from benchsuite.analysis.judging import lost_time
+from benchsuite.analysis.judging.lost_time import A_WAIT, COMPUTE, UNSEEN, Shares, Where
+from benchsuite.analysis.judging.setting import Setting, computing_share
+from benchsuite.analysis.judging.thresholds import (
     AMPLIFIED,
     COMMUNICATION_SHARE,
     CONTENTION_SHARE,

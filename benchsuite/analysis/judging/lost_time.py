@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from benchsuite.analysis.setting import Setting
-from benchsuite.analysis.thresholds import KERNEL_BESIDE, KERNEL_WAITS, LEAST_LOOKS, MAIN_SHARE
+from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.thresholds import KERNEL_BESIDE, KERNEL_WAITS, LEAST_LOOKS, MAIN_SHARE
 from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
