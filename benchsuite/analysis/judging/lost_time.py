@@ -238,6 +238,13 @@ def named(words: Mapping[str, float], table: Mapping[str, Where]) -> Shares:
     return found
 
 
+def num_steps(rank: RankSamples, setting: Setting | None = None) -> int:
+    """Its counted steps; of a trial those of all its blocks."""
+    trial = setting is not None and not setting.watched
+    kinds = {"loader", "plain", "ceiling"} if trial else {"loader"}
+    return sum(block.num_steps for block in rank.blocks if block.kind in kinds)
+
+
 def hungriest(ranks: list[RankSamples]) -> RankSamples:
     """The rank that waits for its input for the largest share of its steps."""
     return max(ranks, key=_stall)

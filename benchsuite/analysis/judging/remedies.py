@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.analysis.judging.judge import Found, waits_for_cores
+from benchsuite.analysis.judging.judge import Found
 from benchsuite.analysis.judging.lost_time import Where
 from benchsuite.analysis.judging.setting import Setting
+from benchsuite.analysis.judging.shares import waits_for_cores
 from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, IDLE_CORES, SATURATED_SHARE
 
 REMEDIES: Mapping[str, Sequence[str]] = {

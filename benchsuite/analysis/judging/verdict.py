@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchsuite.analysis.judging.doubts import Doubt, doubt, others_read
-from benchsuite.analysis.judging.judge import Found, judge, num_steps
-from benchsuite.analysis.judging.lost_time import Where
+from benchsuite.analysis.judging.judge import Found, judge
+from benchsuite.analysis.judging.lost_time import Where, num_steps
 from benchsuite.analysis.judging.remedies import remedies
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.thresholds import MIN_STEPS

@@ -1,0 +1,72 @@
+"""What holds ranks back that is seen only by comparing them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchsuite.analysis.judging import lost_time
+from benchsuite.analysis.judging.lost_time import UNSEEN, Where, num_steps
+from benchsuite.analysis.judging.shares import share_of
+from benchsuite.analysis.judging.thresholds import (
+    COMMUNICATION_SHARE,
+    FEWER_BATCHES,
+    SLOWER_RANK,
+)
+from benchsuite.contract.rank_samples import RankSamples
+
+
+def between_ranks(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Where | None:
+    """What holds ranks back that is seen only by comparing them; None where nothing is, or their exchange is marked."""
+    if len(ranks) < 2:
+        return None
+    steps = [num_steps(rank) for rank in ranks]
+    if min(steps) < (1 - FEWER_BATCHES) * max(steps):
+        return Where("imbalance", "fewer_batches")
+    if figures.get("communication_min_s") is not None:
+        return None
+    own = [_own_s(rank) for rank in ranks]
+    known = [seconds for seconds in own if seconds]
+    if known and None not in own and max(known) > SLOWER_RANK * min(known):
+        return Where("imbalance", "slow_rank")
+    return Where("imbalance", "slow_rank") if slow_part(ranks) else None
+
+
+OWN_PARTS = ("h2d", "forward", "optimizer")
+"""Marked parts of a step in which data parallel ranks do not wait for each other."""
+
+
+def slow_part(ranks: Sequence[RankSamples]) -> dict[str, float | str]:
+    """The marked part that takes one rank longest beyond another, whose threads are in no exchange; empty without one.
+
+    It has to be longer by a part of the step that would hold ranks back as exposed communication does.
+    """
+    parts = [_parts_of_step_s(rank) for rank in ranks]
+    named = [name for name in OWN_PARTS if all(name in each for each in parts)]
+    if not named:
+        return {}
+    beyond = {name: max(each[name] for each in parts) - min(each[name] for each in parts) for name in named}
+    part = max(beyond, key=lambda name: beyond[name])
+    times = [each[part] for each in parts]
+    slow, fast = times.index(max(times)), times.index(min(times))
+    looks = ranks[slow].looks
+    waits = looks is not None and share_of(looks.body, "exchange") > COMMUNICATION_SHARE
+    if waits or beyond[part] <= COMMUNICATION_SHARE * sum(parts[slow].values()):
+        return {}
+    seen: dict[str, float | str] = {"slow_part": part, "slowest_rank": ranks[slow].rank, "slow_part_s": times[slow]}
+    return seen | {"fastest_rank": ranks[fast].rank, "fast_part_s": times[fast]}
+
+
+def _parts_of_step_s(rank: RankSamples) -> dict[str, float]:
+    """Mean seconds of each part of a rank's steps."""
+    block = next((block for block in rank.blocks if block.kind in ("loader", "plain")), None)
+    return {} if block is None else {name: seconds / block.num_steps for name, seconds in block.parts_s().items()}
+
+
+def _own_s(rank: RankSamples) -> float | None:
+    """Seconds of a rank's step that are its own: no exchange, nor waiting for others in it. None where not seen."""
+    looks, block = rank.looks, next((block for block in rank.blocks if block.kind == "loader"), None)
+    if looks is None or "exchange" not in looks.body or block is None:
+        return None
+    seen, parts = rank.seen_readers, block.parts_s()
+    body = sum(seconds for name, seconds in parts.items() if name != "load")
+    waits = lost_time.of_body(looks, seen, False).get(UNSEEN, 0.0) if seen is not None else 0.0
+    return (sum(parts.values()) - body * waits) / num_steps(rank)
