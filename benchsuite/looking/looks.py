@@ -46,7 +46,7 @@ def seen_as(found: At | None, role: str | None, reads: bool = False) -> str:
     `reads`: its frames are known, and it prepares batches: what it computes in no other part is work on samples.
     """
     if found is None:
-        return role if role in OF_ROLE else "unknown"
+        return role if role in OF_ROLE else "hidden"
     if found.doing == "runs":
         other = "decode" if reads and role is None else "runs"
         return COMPUTES.get(role or "", "hand_over" if role == "waits_for_readers" else other)

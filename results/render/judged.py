@@ -92,6 +92,8 @@ SHARES: Mapping[str, str] = {
 UNKNOWN_RANKS = (
     'communication and waiting for other ranks are not measured: mark them on every rank with mark("communication")'
 )
+MANY_HIDDEN = 0.2
+"""From this share on, looks at which the kernel shows nothing are why a cause is not known."""
 MARKED: Mapping[str, str] = {
     "h2d": "the copy to the device",
     "forward": "the forward part",
@@ -152,6 +154,8 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     found, verdicts = [], {each.partition("/")[0] for each in named}
     if numbers.get("exchange_of_body_fraction") and "cannot_tell" in named:
         found.append(UNKNOWN_RANKS)
+    if "cannot_tell" in named:
+        found += _why_unseen(numbers)
     if "line" in numbers:
         rarely = numbers.get("line_steps_fraction", 1.0)
         often = f", which runs in one step of {1 / rarely:.0f}" if rarely < 0.5 else ""
@@ -177,6 +181,16 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         found += _of_storage(named, numbers)
     if "client_cpu" in verdicts:
         found += _of_cores(named, numbers)
+    return found
+
+
+def _why_unseen(numbers: Numbers) -> list[str]:
+    """Why what a thread waits for is not known."""
+    found = []
+    if numbers.get("hidden_looks_fraction", 0.0) >= MANY_HIDDEN:
+        found.append("the kernel does not show here what threads wait for (a hardened container, or gVisor)")
+    if numbers.get("readers_seen") == 0:
+        found.append("no process or thread is known that loads for it")
     return found
 
 

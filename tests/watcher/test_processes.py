@@ -186,3 +186,25 @@ def test_an_iterator_that_is_still_held_leaves_its_counters(tmp_path: Path):
     counted = watch._ending.loop.counted
     assert counted.read_call_bytes >= 10 * 100_000 and counted.wall_s > 0.1
     assert watch.figures["read_call_bytes_per_s"] == counted.read_call_bytes / counted.wall_s
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody to whom the kernel shows less")
+def test_a_process_to_which_the_kernel_hides_its_calls_is_seen_to_be_one():
+    """After `setuid` it may not read what its own threads wait for: nothing follows from that."""
+    said = in_new_process("""
+import os, time, torch.utils.data
+import benchsuite, benchsuite.watcher.watch, benchsuite.watcher.answer
+os.environ["HOME"] = "/nonexistent"
+os.setgid(65534), os.setuid(65534)
+
+def batches():
+    for number in range(60):
+        time.sleep(0.02)
+        yield number
+
+with benchsuite.watch(batches(), name="hidden", quiet=True) as watch:
+    for _ in watch:
+        pass
+    print({*watch._ending.loop.looker.tally.load})
+""")
+    assert said == "{'hidden'}\n"

@@ -1,5 +1,6 @@
 """The numbers that a verdict rests on, by name, and where in the user's code the time goes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
@@ -13,6 +14,7 @@ from benchsuite.analysis.judging.thresholds import (
     FULL_THREAD,
     LONG_STEP,
     LONG_STEPS_SHARE,
+    MAIN_SHARE,
     NAMED_STEPS,
     RARELY,
     SURE_LOOKS,
@@ -60,6 +62,8 @@ def evidence_of(
         "memory_stall_fraction": used.memory_stall_fraction if used is not None else None,
         "idle_cores": used.idle_cores if used is not None else None,
         "locked_looks_fraction": locked_looks(rank) or None,
+        "hidden_looks_fraction": _hidden(looks) if looks is not None else None,
+        "readers_seen": 0 if looks is not None and _waits_for_strangers(looks) else None,
         "worker_start_s": fmean(told) if (told := start_s(rank)) else None,
         "exchange_of_body_fraction": share_of(looks.body, "exchange") if looks is not None else None,
         "looks_of_input": sum(looks.load.values()) if looks is not None else None,
@@ -73,6 +77,18 @@ def evidence_of(
     found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _hidden(looks: Looks) -> float | None:
+    """Share of all looks at which the kernel did not show what a thread waits for; None where it always did."""
+    inside = looks.inside.readers if looks.inside is not None else {}
+    counts = sum(map(Counter, (looks.load, looks.readers, looks.body, inside)), Counter[str]())
+    return share_of(counts, "hidden") or None
+
+
+def _waits_for_strangers(looks: Looks) -> bool:
+    """Whether the loop mostly waits for somebody who loads, of whom nobody is known."""
+    return not looks.readers and looks.inside is None and share_of(looks.load, "waits_for_readers") >= MAIN_SHARE
 
 
 def _waits_in_body(figures: Mapping[str, Any], rank: RankSamples, setting: Setting, lost: Shares) -> bool:

@@ -36,6 +36,8 @@ CORES = Where("client_cpu", "cores")
 RUNS = frozenset({"runs", "decode", "collate", "hand_over", "start", "shuffle", "save"})
 """Words of a thread that computes, of which its clock tells the share better than looks do: a thread of Python that
 looks comes to its turn when the other one waits."""
+NOT_TOLD = frozenset({"idle", "unknown", "hidden"})
+"""Words of readers that say nothing of what they do: `hidden` by the kernel, for example."""
 OF_CLOCK = RUNS - {"hand_over", "start", "save"}
 """Words of readers that mean computing wherever they are seen; a pipe that is full is `hand_over`, too."""
 OF_READERS: Mapping[str, Where] = {
@@ -124,7 +126,7 @@ def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Wher
     """What readers do while the loop waits for them, those left out that have nothing to do."""
     inside = looks.inside.readers if looks.inside is not None else {}
     words = _with_kernel(_bounded(looks.readers or inside, seen, loading), seen)
-    words = {word: count for word, count in words.items() if word not in ("idle", "unknown")}
+    words = {word: count for word, count in words.items() if word not in NOT_TOLD}
     found = _shares(words)
     if not _is_enough(words):  # the kernel's clock tells at least how much they computed
         busy = min(1.0, seen.busy_fraction or 0.0) if seen is not None and seen.num_readers else 0.0
@@ -188,7 +190,7 @@ def of_body(looks: Looks | None, seen: SeenReaders, on_device: bool) -> Shares:
         return {COMPUTE: busy, UNSEEN: 1 - busy}
     table = dict(OF_BODY) | ({"other": COMPUTE, "exchange": COMPUTE} if on_device else {})
     if on_device or (seen.body_cores or 0.0) >= MAIN_SHARE:
-        table["unknown"] = COMPUTE  # it waits for a device, or for threads of a library that compute for it
+        table |= dict.fromkeys(("unknown", "hidden"), COMPUTE)  # for a device, or threads of a library that compute
     return named(_by_clock(looks.body, None if on_device else seen.body_busy_fraction), table)
 
 

@@ -17,7 +17,7 @@ from tests.helpers.made import made_block, made_result, made_spec
 WORDS = (
     *("reads", "writes", "faults", "decode", "collate", "hand_over", "shuffle", "runs", "start", "lock", "socket"),
     *("local_socket", "pipe", "writes_pipe", "child_process", "sleep", "save", "other", "exchange", "ended", "idle"),
-    *("waits_for_readers", "unknown", "memory"),
+    *("waits_for_readers", "unknown", "hidden", "memory"),
 )
 SHARES = st.none() | st.floats(0, 1)
 SECONDS = st.sampled_from([0.0, 1e-6, 0.01, 3.0]) | st.floats(0, 1)

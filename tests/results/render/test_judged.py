@@ -48,6 +48,8 @@ CASES: dict[str, Any] = {
     "workers that start": of("waiting/worker_start", worker_start_s=1.83),
     "a wait that nothing names": of("waiting"),
     "one rank of four": of("waiting/sleep", rank=2),
+    "a kernel that hides calls": ("cannot_tell", STARVED | {"hidden_looks_fraction": 0.9}, (), ()),
+    "a queue that others fill": ("cannot_tell", STARVED | {"readers_seen": 0}, (), ()),
     "a slow rank": of("imbalance/slow_rank", slowest_rank=1),
     "a slow part": of(
         "imbalance/slow_rank", slow_part="forward", slowest_rank=1, fastest_rank=0, slow_part_s=0.1, fast_part_s=0.0004
