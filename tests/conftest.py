@@ -97,8 +97,6 @@ def none_wanted(file: Path, expression: str) -> bool:
         return False
     if words[0] == "weekly":
         return not says(file, "weekly") and not any(word in file.read_text() for word in ("PAGES_MAY_GO", "browser"))
-    if words[0] == "rest":
-        return not says(file, "engines") and not name.startswith(CLUSTER)
     if words[0] == "slow":
         return not says(file, "slow") and not name.startswith(tuple(each.partition("::")[0] for each in SLOW))
     slow = WHOLLY_SLOW.search(file.read_text()) is not None or (name.startswith(SLOW) and not says(file, "smoke"))

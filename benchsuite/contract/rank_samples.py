@@ -272,7 +272,7 @@ class Looks:
     """By folder: looks at waits for files."""
     lines: list[Line]
     start_s: list[float] = field(default_factory=list)
-    """Of each worker that told: seconds from its process's start to its first batch, less what one usually takes."""
+    """Of each worker: seconds from its process's start to its first batch, less what one usually takes."""
     collate_and_cpu_s: tuple[float, float] = (0.0, 0.0)
     """CPU seconds of the thread that reads: those in `collate_fn`, and all; 0 where none is timed."""
     inside: "Looks | None" = None

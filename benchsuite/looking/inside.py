@@ -68,7 +68,7 @@ class LookInside:
         TimedCollate.ended_s.clear()
 
         def write(tally: Tally) -> None:
-            start_s = [born_before_s + first_s([here_s, *TimedCollate.ended_s])]
+            start_s = [born_before_s + opening_s([here_s, *TimedCollate.ended_s])]
             computed = (TimedCollate.of_this_process[0], time.clock_gettime(clock) - began_s)
             with suppress(OSError):  # the folder is gone: nobody wants to know any more
                 write_new(path, json.dumps(asdict(tally.looks(start_s=start_s, collate_and_cpu_s=computed))))
@@ -80,7 +80,7 @@ class LookInside:
             self.of_user(worker)
 
 
-def first_s(ended_s: Sequence[float]) -> float:
+def opening_s(ended_s: Sequence[float]) -> float:
     """What the first batch of a worker takes longer than one usually does, by when each ended: it opens its data."""
     taken_s = [later - earlier for earlier, later in pairwise(ended_s)]
     return max(0.0, taken_s[0] - median(taken_s[1:])) if len(taken_s) > 1 else 0.0

@@ -129,12 +129,11 @@ class ReaderTimes:
     num_readers: int = 0
     cpus: frozenset[int] = frozenset()
     """The cores that they may use."""
-    _last: dict[int | str, tuple[float, float, float, float]] = field(default_factory=dict)
+    _last: dict[int | str, tuple[float, float, float, float, float]] = field(default_factory=dict)
     _busy_s: float = 0.0
-    _cores_s: float = 0.0
-    _modes_s: tuple[float, float] = (0.0, 0.0)
-    """CPU seconds in the readers' own code, and in the kernel."""
-    _last_modes_s: dict[int | str, tuple[float, float]] = field(default_factory=dict)
+    _user_s: float = 0.0
+    _kernel_s: float = 0.0
+    """CPU seconds of all threads of the readers, in their own code and in the kernel."""
     _queued_s: float = 0.0
     _seen_s: float = 0.0
     _next_s: float = 0.0
@@ -155,34 +154,25 @@ class ReaderTimes:
         """Add what the readers did since the last look; or leave that out, and begin anew here."""
         for task in self.tasks:
             began_s, times, now_s = time.perf_counter(), scheduled_s(task), time.perf_counter()
-            if times is not None:
-                busy, queued, cores = sum(times), times[1], _cpu_s(task)
-                seen_s, before, queued_before, cores_before = self._last.get(task, (began_s, busy, queued, cores))
-                self._add_modes(task, counts)
+            cpu = user_and_kernel_s(task)
+            if times is not None and cpu is not None:
+                found = (sum(times), times[1], *cpu)
+                seen_s, *before = self._last.get(task, (began_s, *found))
                 if counts:
-                    self._busy_s, self._seen_s = self._busy_s + busy - before, self._seen_s + now_s - seen_s
-                    self._queued_s += queued - queued_before
-                    self._cores_s += max(busy - before, cores - cores_before + queued - queued_before)
-                self._last[task] = began_s, busy, queued, cores  # what it does meanwhile is within the time taken
+                    busy, queued, user, kernel = (now - then for now, then in zip(found, before, strict=True))
+                    self._busy_s, self._queued_s = self._busy_s + busy, self._queued_s + queued
+                    self._user_s, self._kernel_s = self._user_s + user, self._kernel_s + kernel
+                    self._seen_s += now_s - seen_s
+                self._last[task] = began_s, *found  # what it does meanwhile is within the time that is taken
                 with suppress(OSError):
                     self.cpus |= os.sched_getaffinity(task if isinstance(task, int) else int(Path(task).name))
         self._next_s = time.perf_counter() + self._pause_s
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S) if counts else FIRST_PAUSE_S
 
-    def _add_modes(self, task: int | str, counts: bool) -> None:
-        modes_s = user_and_kernel_s(task)
-        if modes_s is not None:
-            before = self._last_modes_s.get(task, modes_s)
-            if counts:
-                user_s, kernel_s = (
-                    sum_s + now - then for sum_s, now, then in zip(self._modes_s, modes_s, before, strict=True)
-                )
-                self._modes_s = user_s, kernel_s
-            self._last_modes_s[task] = modes_s
-
     def kernel_fraction(self) -> float | None:
         """Share of the readers' CPU time that the kernel took; None where they took hardly any."""
-        return self._modes_s[1] / sum(self._modes_s) if sum(self._modes_s) else None
+        cpu_s = self._user_s + self._kernel_s
+        return self._kernel_s / cpu_s if cpu_s else None
 
     def busy_fraction(self) -> float | None:
         """Share of the time looked at that the readers were busy; None where nothing was seen."""
@@ -190,19 +180,11 @@ class ReaderTimes:
 
     def cores(self) -> float | None:
         """Cores that all threads of a reader keep busy or wait for, on average; None where nothing was seen."""
-        return self._cores_s / self._seen_s if self._seen_s else None
+        return (self._user_s + self._kernel_s + self._queued_s) / self._seen_s if self._seen_s else None
 
     def queued_fraction(self) -> float | None:
         """Share of the time looked at in which the readers waited for a core; None where nothing was seen."""
         return self._queued_s / self._seen_s if self._seen_s else None
-
-
-def _cpu_s(task: int | str) -> float:
-    """CPU seconds of all threads of a process, be it another one (`man 2 clock_getres`); 0 for a thread of this one."""
-    if isinstance(task, int):
-        with suppress(OSError):
-            return time.clock_gettime(~task << 3 | 2)
-    return 0.0
 
 
 def seen_readers(loads: LoadTimes, readers: ReaderTimes, below_cores: float = 0.0, **facts: Any) -> SeenReaders:

@@ -92,8 +92,6 @@ SHARES: Mapping[str, str] = {
 UNKNOWN_RANKS = (
     'communication and waiting for other ranks are not measured: mark them on every rank with mark("communication")'
 )
-MANY_HIDDEN = 0.2
-"""From this share on, looks at which the kernel shows nothing are why a cause is not known."""
 MARKED: Mapping[str, str] = {
     "h2d": "the copy to the device",
     "forward": "the forward part",
@@ -187,7 +185,7 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
 def _why_unseen(numbers: Numbers) -> list[str]:
     """Why what a thread waits for is not known."""
     found = []
-    if numbers.get("hidden_looks_fraction", 0.0) >= MANY_HIDDEN:
+    if "hidden_looks_fraction" in numbers:
         found.append("the kernel does not show here what threads wait for (a hardened container, or gVisor)")
     if numbers.get("readers_seen") == 0:
         found.append("no process or thread is known that loads for it")

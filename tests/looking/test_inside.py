@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchsuite.looking.inside import first_s
+from benchsuite.looking.inside import opening_s
 
 
 @pytest.mark.parametrize(
@@ -15,4 +15,4 @@ from benchsuite.looking.inside import first_s
     ],
 )
 def test_what_the_first_batch_takes_longer(ended_s: list[float], longer_s: float) -> None:
-    assert first_s(ended_s) == pytest.approx(longer_s)
+    assert opening_s(ended_s) == pytest.approx(longer_s)

@@ -15,6 +15,7 @@ from benchsuite.analysis.judging.thresholds import (
     LONG_STEP,
     LONG_STEPS_SHARE,
     MAIN_SHARE,
+    MANY_HIDDEN,
     NAMED_STEPS,
     RARELY,
     SURE_LOOKS,
@@ -64,7 +65,7 @@ def evidence_of(
         "locked_looks_fraction": locked_looks(rank) or None,
         "hidden_looks_fraction": _hidden(looks) if looks is not None else None,
         "readers_seen": 0 if looks is not None and _waits_for_strangers(looks) else None,
-        "worker_start_s": fmean(told) if (told := start_s(rank)) else None,
+        "worker_start_s": fmean(of_workers) if (of_workers := start_s(rank)) else None,
         "exchange_of_body_fraction": share_of(looks.body, "exchange") if looks is not None else None,
         "looks_of_input": sum(looks.load.values()) if looks is not None else None,
         "looks_of_body": sum(looks.body.values()) if looks is not None else None,
@@ -80,10 +81,11 @@ def evidence_of(
 
 
 def _hidden(looks: Looks) -> float | None:
-    """Share of all looks at which the kernel did not show what a thread waits for; None where it always did."""
+    """Share of all looks at which the kernel did not show what a thread waits for; None where it is small."""
     inside = looks.inside.readers if looks.inside is not None else {}
     counts = sum(map(Counter, (looks.load, looks.readers, looks.body, inside)), Counter[str]())
-    return share_of(counts, "hidden") or None
+    hidden = share_of(counts, "hidden")
+    return hidden if hidden >= MANY_HIDDEN else None
 
 
 def _waits_for_strangers(looks: Looks) -> bool:

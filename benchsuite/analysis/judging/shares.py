@@ -27,7 +27,7 @@ from benchsuite.analysis.judging.thresholds import (
     SHUFFLING_SHARE,
     SWAPPED_SHARE,
 )
-from benchsuite.contract.rank_samples import RankSamples, SeenReaders, UsedCores
+from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders, UsedCores
 
 
 def of_step(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> Shares:
@@ -112,7 +112,7 @@ def waits_for_cores(figures: Mapping[str, Any]) -> float:
 def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Shares:
     """Shares of waiting for input, where the order of things says more of them than what a reader is at."""
     begins, begun = _begins(figures, rank)
-    rest = shares if begun >= REFILL_CAUSE else _one_at_a_time(_of_shards(shares, rank), rank)
+    rest = shares if begun >= REFILL_CAUSE else _under_a_lock(_of_shards(shares, rank), rank)
     found: Shares = {begins: begun} if begun else {}
     _add(found, rest, 1 - begun)
     return found
@@ -121,32 +121,34 @@ def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Sha
 def _begins(figures: Mapping[str, Any], rank: RankSamples) -> tuple[Where, float]:
     """What the first batches of passes wait for, and its share of all waiting for input."""
     seen, refill = rank.seen_readers, figures.get("refill_fraction") or 0.0
-    starts, inside = Where("waiting", "worker_start"), rank.looks.inside if rank.looks is not None else None
+    starts = Where("waiting", "worker_start")
     if seen is None or not refill:
         return starts, 0.0
-    seen_at = [each for looks in (rank.looks, inside) if looks is not None for each in (looks.readers, looks.load)]
+    seen_at = [each for looks in _all_looks(rank) for each in (looks.readers, looks.load)]
     if refill >= REFILL_CAUSE and any(map(_shuffles, seen_at)):
         return Where("preprocessing", "shuffle_buffer"), refill
     if not seen.num_readers or seen.workers_stay:
         return starts, 0.0
-    told = start_s(rank)
-    if not told:
+    of_workers = start_s(rank)
+    if not of_workers:
         return starts, refill if refill >= REFILL_CAUSE else 0.0
-    seconds = (seen.passes - 1) * fmean(told) + seen.begin_s
+    seconds = (seen.passes - 1) * fmean(of_workers) + seen.begin_s
     return starts, refill * min(1.0, seconds / seen.refill_s) if seen.refill_s else 0.0
 
 
 def start_s(rank: RankSamples) -> list[float]:
-    """What each worker that told took to start."""
-    inside = rank.looks.inside if rank.looks is not None else None
-    return [seconds for looks in (rank.looks, inside) if looks is not None for seconds in looks.start_s]
+    """Seconds that workers took to start, of each that measured it."""
+    return [seconds for looks in _all_looks(rank) for seconds in looks.start_s]
+
+
+def _all_looks(rank: RankSamples) -> list[Looks]:
+    """Those at a rank from outside, and those of its workers at themselves."""
+    return [] if rank.looks is None else [rank.looks, *([rank.looks.inside] if rank.looks.inside else [])]
 
 
 def _of_shards(shares: Shares, rank: RankSamples) -> Shares:
     """Shares of waiting for input, told by what readers have to read and by what they get."""
-    inside = rank.looks.inside if rank.looks is not None else None
-    counts = [each.readers for each in (rank.looks, inside) if each is not None]
-    if any(share_of(each, "ended") >= ENDED_SHARE for each in counts):
+    if any(share_of(looks.readers, "ended") >= ENDED_SHARE for looks in _all_looks(rank)):
         return {Where("waiting", "no_shard"): 1.0}
     reads, amplified = Where("storage", "reads"), amplification(rank)
     if reads in shares and amplified is not None and amplified >= AMPLIFIED:
@@ -154,7 +156,7 @@ def _of_shards(shares: Shares, rank: RankSamples) -> Shares:
     return shares
 
 
-def _one_at_a_time(shares: Shares, rank: RankSamples) -> Shares:
+def _under_a_lock(shares: Shares, rank: RankSamples) -> Shares:
     """Shares of waiting for input; where a lock is held nearly always while others want it, who computes holds it."""
     lock, held = Where("waiting", "lock"), locked_looks(rank)
     if held is None or held < MAIN_SHARE or shares.get(lock, 0.0) < LOCK_SHARE:
@@ -178,6 +180,7 @@ def _shuffles(counts: Mapping[str, float]) -> bool:
 
 
 def share_of(counts: Mapping[str, float], word: str) -> float:
+    """The share of one word in counts of looks; 0 where there were none."""
     total = sum(counts.values())
     return counts.get(word, 0.0) / total if total else 0.0
 

@@ -54,6 +54,8 @@ KERNEL_WAITS = 0.1
 """Readers that are seen to wait for files this share of the time use the kernel for them."""
 SWAPPED_SHARE = 0.5
 """Where so much of what was read was swapped in, pages that are waited for are memory's, not files'."""
+MANY_HIDDEN = 0.2
+"""From this share on, looks at which the kernel shows nothing are why a cause is not known."""
 LOCK_SHARE = 0.3
 """Of two readers that take turns at a lock each waits for half of the time; less than this of it is no queue."""
 FEWER_BATCHES = 0.10
