@@ -1,2 +1,0 @@
-set -e
-@BIN@/benchsuite data generate "$1/files" --workload resnet50 --format files --samples 300 --seed 2

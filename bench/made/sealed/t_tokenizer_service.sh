@@ -1,0 +1,2 @@
+set -e
+@BIN@/benchsuite data generate "$1/tokens" --workload gpt_neox --variant tiny --format tokens --samples 4000 
