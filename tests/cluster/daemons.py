@@ -105,14 +105,15 @@ class Daemons:
     def kill_node(self, node: str) -> None:
         """Let a node die: slurmd, its steps and the processes of its jobs, all at once and without a word."""
         marks = (NODE_MARK, "SLURMD_NODENAME")
-        kill_all(lambda env: self._has(env) and node in [env.get(mark) for mark in marks])
+        kill_all(lambda env: self.has(env) and node in [env.get(mark) for mark in marks])
         self._started.pop(node).wait()
 
     def is_dead(self, node: str) -> bool:
         """Whether a node has been killed."""
         return node not in self._started
 
-    def _has(self, env: Mapping[str, str]) -> bool:
+    def has(self, env: Mapping[str, str]) -> bool:
+        """Whether a process with this environment belongs to this cluster: other clusters number their jobs alike."""
         return env.get(MARK) == str(self.folder)
 
     def stop(self) -> None:
@@ -121,7 +122,7 @@ class Daemons:
             self._started["slurmctld"].terminate()  # ends the children that it alone knows
             with suppress(subprocess.TimeoutExpired):
                 self._started["slurmctld"].wait(10)
-        kill_all(self._has)
+        kill_all(self.has)
         for process in self._started.values():
             process.wait()
         shutil.rmtree(self.folder)

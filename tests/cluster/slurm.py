@@ -100,7 +100,7 @@ class Slurm:
 
     def processes(self, job: int) -> list[psutil.Process]:
         """Processes of a job, on any node."""
-        return marked(lambda env: env.get("SLURM_JOB_ID") == str(job))
+        return marked(lambda env: self.daemons.has(env) and env.get("SLURM_JOB_ID") == str(job))
 
     def wait_gone(self, job: int, seconds: float = 15.0) -> list[psutil.Process]:
         """Wait for the end of a job's processes; those that are left."""
