@@ -5,8 +5,8 @@ from typing import Any
 
 from benchsuite import storage
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, storage_shares, total, windows
-from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.storage.objects.file import most_ahead_bytes
 from benchsuite.storage.observe.requests import Counted, merged, seconds_of
 

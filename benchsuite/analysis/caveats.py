@@ -7,10 +7,11 @@ import numpy as np
 from benchsuite.analysis.byte_reconciliation import in_bucket
 from benchsuite.analysis.failure import is_peer_failure
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, most, windows
-from benchsuite.contract.rank_samples import ENDED_COUNTING, RankSamples
+from benchsuite.contract.rank_samples import ENDED_COUNTING
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.grid.blocks import LOADER_BLOCKS, STEADY_TURNS, layout, steady_steps
+from benchsuite.grid.blocks import LOADER_BLOCKS, layout, steady_steps
 from benchsuite.host.interference import crowding, foreign_load
+from benchsuite.inside.samples import STEADY_TURNS, RankSamples
 from benchsuite.results.store.record import MAX_AU
 
 MAX_QUEUE_LOSS = 0.10

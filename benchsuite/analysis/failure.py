@@ -6,7 +6,8 @@ from pathlib import Path
 
 from benchsuite.contract.errors import MORE_PROCESSES, lacks_processes
 from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import RankSamples, read_progress
+from benchsuite.contract.rank_samples import read_progress
+from benchsuite.inside.samples import RankSamples
 from benchsuite.results.store.record import Status
 from benchsuite.storage.dataset.local_path import is_folder
 

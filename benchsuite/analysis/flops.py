@@ -6,8 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchsuite.contract.rank_samples import FLOPS_FILE, RankSamples
+from benchsuite.contract.rank_samples import FLOPS_FILE
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.workloads.flops import Flops
 from benchsuite.workloads.spec import ModelSpec
 

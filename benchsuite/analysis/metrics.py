@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from benchsuite.analysis.device_peaks import peak_flops
-from benchsuite.contract.rank_samples import Block, RankSamples, UsedCores
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import Block, RankSamples, UsedCores
 
 if TYPE_CHECKING:
     from benchsuite.workloads.flops import Flops

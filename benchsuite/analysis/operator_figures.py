@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.inside.samples import RankSamples
 
 COMPUTING = ("contraction", "normalisation", "element_wise")
 """Classes of operators that compute anything."""

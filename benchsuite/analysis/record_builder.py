@@ -24,12 +24,13 @@ from benchsuite.analysis.judging.verdict import verdict
 from benchsuite.analysis.metrics import figures, foreign_cores, whole_epoch_utilization
 from benchsuite.analysis.operator_figures import operator_figures
 from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import TORCH_TRACE, RankSamples, on_one_clock, read_progress, read_result
+from benchsuite.contract.rank_samples import TORCH_TRACE, read_progress, read_result
 from benchsuite.contract.trial_spec import digest, match_id, revision_fields, trial_id
 from benchsuite.grid.point import Point
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
 from benchsuite.host.staged_copies import copies_folder
+from benchsuite.inside.samples import RankSamples, on_one_clock
 from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.record import RECORDS, Kind, Record, Status, TrialRecord
 from benchsuite.results.store.verdicts import VERDICT

@@ -22,13 +22,13 @@ from benchsuite.grid.layers import environment_fields, find_sweep_file
 from benchsuite.grid.point import Plan, Point
 from benchsuite.host.machine import this_machine
 from benchsuite.host.site import JobSpec, job_defaults, parse_job
+from benchsuite.inside.files import read_plain, write_new
 from benchsuite.launch.launcher import check_name
 from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.place import folder_in, share
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.durations import Durations, cost, describe_cost, durations_of
 from benchsuite.runner.sweep import nothing_runs_error, session_status
-from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 COMMANDS = {"slurm": ("sbatch", "--parsable"), "pbs": ("qsub",), "kubernetes": ("kubectl", "apply", "-f")}
 PACKAGES = {"slurm": "slurm-client", "pbs": "openpbs-client"}

@@ -6,7 +6,8 @@ import re
 import traceback
 from pathlib import Path
 
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import RankIdentity
+from benchsuite.inside.samples import RankSamples
 
 _OUT_OF_MEMORY = (
     "out of memory",

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from benchsuite.storage.dataset.owned_files import read_plain
+from benchsuite.inside.files import read_plain
 from benchsuite.storage.dataset.partial import has_ended, this_process
 
 PREFIX = "benchsuite-"

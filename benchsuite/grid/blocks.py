@@ -7,15 +7,12 @@ import math
 from dataclasses import dataclass
 
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import STEADY_TURNS
 
 LOADER_BLOCKS = 2
 CEILING_BLOCKS = LOADER_BLOCKS + 1
 MAX_EXTRA_PAIRS = 3
 """Pairs of a loader and a ceiling block that are added, one by one, while AU is above 1 by more than its noise."""
-SETTLING_STEPS = 2
-"""Uncounted steps at the start of a ceiling block, while caches change over."""
-STEADY_TURNS = 3
-"""A loader block must cover this many turns of the queue to be called steady."""
 MIN_STEPS = 2
 """The least of measure.steps."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchsuite.host.machine import text_of
+from benchsuite.inside.files import text_of
 
 POWERCAP = Path("/sys/class/powercap")
 

@@ -19,8 +19,9 @@ from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.version import VERSION
 from benchsuite.host.load import moment
-from benchsuite.host.machine import nvml, text_of, this_machine
+from benchsuite.host.machine import nvml, this_machine
 from benchsuite.host.site import site_facts
+from benchsuite.inside.files import text_of
 from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.observe import lustre
 from benchsuite.storage.observe.file_systems import device_of, mount_of, server_cache_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import psutil
 
-from benchsuite.host.machine import text_of
+from benchsuite.inside.files import text_of
 
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")

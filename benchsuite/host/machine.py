@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchsuite.inside.files import text_of
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -107,14 +109,6 @@ def cpu_quota(root: Path = Path("/sys/fs/cgroup")) -> float | None:
     told = text_of(root / "cpu.max") or " ".join(map(text_of, older))
     found = re.fullmatch(r"(\d+) (\d+)", told)  # not `max`, nor -1
     return int(found[1]) / int(found[2]) if found else None
-
-
-def text_of(path: Path) -> str:
-    """A file's text without blanks around it; empty where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _has_cuda() -> bool:

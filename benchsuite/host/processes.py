@@ -3,18 +3,16 @@
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-import psutil
+from benchsuite.inside.processes import PROC, TICKS_PER_S
 
-PROC = Path("/proc")
 KERNEL_THREADS = 2
 """The process whose children are threads of the kernel."""
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -46,87 +44,6 @@ def parsed(text: str) -> Process:
     state, parent, _, session, *numbers = rest.split()
     ticks = int(numbers[7]) + int(numbers[8])
     return Process(int(pid), name, state, int(parent), int(session), ticks / TICKS_PER_S, int(numbers[15]))
-
-
-def born_s(pid: int) -> float:
-    """When a process started, in seconds since the host did (CLOCK_BOOTTIME)."""
-    return parsed((PROC / str(pid) / "stat").read_text(errors="replace")).born / TICKS_PER_S
-
-
-def everyone_s() -> float:
-    """CPU seconds of everyone, since boot, on the cores that this process may use."""
-    per_core = psutil.cpu_times(percpu=True)
-    mine = [per_core[core] for core in os.sched_getaffinity(0) if core < len(per_core)]
-    return float(
-        sum(sum(core) - core.idle - getattr(core, "iowait", 0.0) - core.guest - core.guest_nice for core in mine)
-    )
-
-
-def idle_s(cpus: Collection[int] | None = None) -> float:
-    """Seconds that these cores were idle, since boot; None: all of this host."""
-    each = psutil.cpu_times(percpu=True)
-    mine = each if cpus is None else [each[cpu] for cpu in cpus if cpu < len(each)]
-    return float(sum(times.idle + getattr(times, "iowait", 0.0) for times in mine))
-
-
-def children(pid: int) -> list[int]:
-    """Living processes that a process has started, and those that they have."""
-    task = Path(f"/proc/{pid}/task")
-    try:
-        lists = [folder / "children" for folder in task.iterdir()]
-        found = [int(child) for path in lists for child in path.read_text().split()]
-    except OSError:  # gone meanwhile, or a kernel that keeps no such lists
-        return _children_by_scan(pid)
-    return found + [grandchild for child in found for grandchild in children(child)]
-
-
-def _children_by_scan(pid: int) -> list[int]:
-    try:
-        return [child.pid for child in psutil.Process(pid).children(recursive=True)]
-    except psutil.Error:
-        return []
-
-
-def tree_cpu_s() -> float:
-    """CPU seconds of this process and all below it; it does not fall when a child is reaped.
-
-    Programs that were sent into a session of their own (`setsid`) are of others.
-    """
-    me, ticks, mine = os.getpid(), 0, str(os.getsid(0))
-    for pid in (me, *children(me)):
-        with suppress(OSError):  # reaped meanwhile: its parent has its counts
-            rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            ticks += sum(map(int, rest[11:15])) if rest[3] == mine else 0  # utime, stime, and of those it has reaped
-    return ticks / TICKS_PER_S
-
-
-def scheduled_s(task: int | str) -> tuple[float, float] | None:
-    """Seconds that a process's main thread, or `thread-self`, has run and has waited for a core; None where not kept.
-
-    The first fields of /proc/TASK/schedstat, in ns (Documentation/scheduler/sched-stats.rst).
-    """
-    try:
-        ran, waited = (PROC / str(task) / "schedstat").read_text(encoding="utf-8").split()[:2]
-    except (OSError, ValueError):
-        return None
-    return int(ran) / 1e9, int(waited) / 1e9
-
-
-def user_and_kernel_s(task: int | str) -> tuple[float, float] | None:
-    """CPU seconds of a process, or of `self/task/NUMBER`, in its own code and in the kernel's; None where not kept."""
-    try:
-        words = (PROC / str(task) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return int(words[11]) / TICKS_PER_S, int(words[12]) / TICKS_PER_S
-    except (OSError, ValueError, IndexError):
-        return None
-
-
-def swapped_in_bytes() -> int | None:
-    """Bytes that all processes of this node had swapped in since it started (`pswpin`); None where that is not kept."""
-    with suppress(OSError, ValueError, IndexError):
-        text = (PROC / "vmstat").read_text(encoding="utf-8")
-        return int(text.partition("\npswpin ")[2].split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    return None
 
 
 def computing_threads() -> list[int]:

@@ -12,8 +12,9 @@ from typing import Any
 
 from benchsuite.contract.version import VERSION
 from benchsuite.host.environment import facts_of_host
-from benchsuite.host.machine import device_ids, text_of, this_machine
-from benchsuite.host.processes import everyone_s
+from benchsuite.host.machine import device_ids, this_machine
+from benchsuite.inside.files import text_of
+from benchsuite.inside.processes import everyone_s
 from benchsuite.launch.rendezvous import networks
 
 NAME_VARIABLES = ("SLURMD_NODENAME",)

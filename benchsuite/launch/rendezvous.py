@@ -25,8 +25,8 @@ from typing import Any, Self
 import psutil
 
 from benchsuite.contract.errors import UserError
+from benchsuite.inside.files import NotOwned, read_plain, write_new
 from benchsuite.launch.link import Link
-from benchsuite.storage.dataset.owned_files import NotOwned, read_plain, write_new
 
 VARIABLE = "BENCHSUITE_AGENT"
 """Environment variable that tells an agent where its launcher is: the token, `@`, and `address port` pairs."""

@@ -16,7 +16,7 @@ from benchsuite.contract.exit_codes import OK
 from benchsuite.contract.terminal import PlainFormat
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.interference import foreign_load
-from benchsuite.host.processes import everyone_s, tree_cpu_s
+from benchsuite.inside.processes import everyone_s, tree_cpu_s
 from benchsuite.probe.record import appended, around, facts_of, farthest, report
 from benchsuite.results.render.tables import ABSENT, Column
 from benchsuite.results.render.terminal import fitting_table

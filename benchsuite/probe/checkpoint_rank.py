@@ -23,8 +23,9 @@ from torch.utils._pytree import tree_map_only
 
 from benchsuite import workloads
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.probe.ranks import findings_of, leave, request_in
 from benchsuite.probe.state_compare import State, compare
 from benchsuite.probe.target import (

@@ -16,8 +16,9 @@ import torch.distributed as dist
 
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.failed_rank import reason_of
-from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.probe.device import measured
 from benchsuite.probe.ranks import findings_of, leave, request_in
 from benchsuite.storage.errors import DatasetError

@@ -17,7 +17,7 @@ from benchsuite.contract.terminal import PlainFormat
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.contract.units import parse_bytes
 from benchsuite.host.interference import foreign_load
-from benchsuite.host.processes import everyone_s, tree_cpu_s
+from benchsuite.inside.processes import everyone_s, tree_cpu_s
 from benchsuite.probe.record import (
     appended,
     around,

@@ -25,9 +25,9 @@ from typing import Generic, Literal, Self, TypeVar
 from pydantic import TypeAdapter
 
 from benchsuite.contract.errors import UserError
+from benchsuite.inside.files import read_plain, write_new
 from benchsuite.results.store.place import check_same, folder_in, is_same, share_open
 from benchsuite.storage.dataset import partial as writers
-from benchsuite.storage.dataset.owned_files import read_plain, write_new
 from benchsuite.storage.dataset.partial import has_ended
 
 State = Literal["running", "done", "released"]

@@ -21,11 +21,11 @@ from benchsuite import storage, workloads
 from benchsuite.contract.scratch import scratch
 from benchsuite.grid.expand import plan_trial
 from benchsuite.host.environment import environment
+from benchsuite.inside.files import write_new
 from benchsuite.probe import device as probe
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.single_trial import run, run_in_processes
 from benchsuite.storage.create.convert import Wanted, generate_dataset
-from benchsuite.storage.dataset.owned_files import write_new
 from benchsuite.trial.io_observer import ACTIVE_STEPS
 from benchsuite.trial.kineto import exposed_s
 from benchsuite.workloads.precision import autocast

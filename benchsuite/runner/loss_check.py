@@ -8,14 +8,15 @@ from typing import Any
 
 from benchsuite.analysis.failure import failure
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result
+from benchsuite.contract.rank_samples import RankIdentity, read_result
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import workload_of
+from benchsuite.inside.files import write_new
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.agents import AgentLauncher
 from benchsuite.launch.starters import LocalLauncher
-from benchsuite.storage.dataset.owned_files import write_new
 from benchsuite.trial.setup import join, rendezvous_of, settle
 from benchsuite.workloads.parallel.check import Case, compare, train_alone, train_parallelized
 

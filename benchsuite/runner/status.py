@@ -19,6 +19,7 @@ from benchsuite.contract.trial_spec import SweepSpec, trial_id
 from benchsuite.grid.expand import expand
 from benchsuite.grid.point import Plan
 from benchsuite.host.machine import this_machine
+from benchsuite.inside.files import read_plain, write_new
 from benchsuite.results.store.outcomes import FAILED, FINISHED, alike_of
 from benchsuite.results.store.place import folder_in, share_open
 from benchsuite.results.store.record import TrialRecord
@@ -26,7 +27,6 @@ from benchsuite.results.store.segments import StoreError
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.claims import CLAIMS, Claim, running_claims
 from benchsuite.runner.durations import learn_durations, point_of
-from benchsuite.storage.dataset.owned_files import read_plain, write_new
 
 PLANS = "plans"
 DIGEST_DIGITS = 16

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchsuite.contract.failed_rank import reason_of
-from benchsuite.contract.rank_samples import ENDED_COUNTING, RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import ENDED_COUNTING, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.trial import costs, io_observer, page_cache

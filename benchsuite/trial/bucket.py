@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.host.machine import text_of
+from benchsuite.inside.files import text_of
 from benchsuite.storage.objects.path import SCHEME, object_path
 from benchsuite.storage.objects.profile import settings
 from benchsuite.storage.observe.counters import MountIO, endpoint_io

@@ -13,8 +13,9 @@ from typing import ClassVar, Protocol
 import torch
 from torch.cuda import nvtx
 
-from benchsuite.contract.rank_samples import Block
-from benchsuite.host.processes import computing_threads, scheduled_s
+from benchsuite.host.processes import computing_threads
+from benchsuite.inside.processes import scheduled_s
+from benchsuite.inside.samples import Block
 
 
 class Clock(Protocol):

@@ -17,9 +17,10 @@ import numpy as np
 import psutil
 import torch
 
-from benchsuite.contract.rank_samples import FLOPS_FILE, Block, Heartbeat, RankIdentity
+from benchsuite.contract.rank_samples import FLOPS_FILE, Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.looking.readers import LoadTimes
+from benchsuite.inside.readers import LoadTimes
+from benchsuite.inside.samples import Block
 from benchsuite.storage.loaders import Batch
 from benchsuite.trial.clock import Clock, on_device_s
 from benchsuite.trial.emulated import EmulatedDevice

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from benchsuite.contract.rank_samples import Block, Heartbeat
+from benchsuite.contract.rank_samples import Heartbeat
+from benchsuite.inside.samples import Block
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch, LoaderProtocol, ReaderCounts
 from benchsuite.storage.observe.io_trace import Tracer

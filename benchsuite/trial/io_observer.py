@@ -9,8 +9,9 @@ from typing import Any
 from torch.cuda import profiler as cuda_profiler
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from benchsuite.contract.rank_samples import TORCH_TRACE, Block, RankIdentity
+from benchsuite.contract.rank_samples import TORCH_TRACE, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import Block
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.observe.io_trace import Tracer

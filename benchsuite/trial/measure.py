@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from benchsuite.contract.rank_samples import Block, Reads
-from benchsuite.grid.blocks import LOADER_BLOCKS, SETTLING_STEPS, Layout
+from benchsuite.grid.blocks import LOADER_BLOCKS, Layout
+from benchsuite.inside.samples import SETTLING_STEPS, Block, Reads
 from benchsuite.results.store.record import MAX_AU
 from benchsuite.storage.loaders import Batch
 from benchsuite.storage.observe.counters import MountIO

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from benchsuite import storage, workloads
-from benchsuite.contract.rank_samples import Block, Heartbeat, RankIdentity, RankSamples, Reads
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
-from benchsuite.grid.blocks import CEILING_BLOCKS, SETTLING_STEPS, extra_pairs, layout
+from benchsuite.grid.blocks import CEILING_BLOCKS, extra_pairs, layout
+from benchsuite.inside.samples import SETTLING_STEPS, Block, RankSamples, Reads
 from benchsuite.storage.dataset.kinds import travelling
 from benchsuite.storage.dataset.manifest import Dataset, open_dataset
 from benchsuite.storage.errors import GONE_DATASET, DatasetError, NoDatasetError

@@ -5,10 +5,10 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchsuite.contract.rank_samples import Block, Looks
-from benchsuite.looking.counted import Counted, counters, used_cores
-from benchsuite.looking.looks import Looker
-from benchsuite.looking.readers import LoadTimes, ReaderTimes, seen_readers
+from benchsuite.inside.counted import Counted, counters, used_cores
+from benchsuite.inside.looks import Looker
+from benchsuite.inside.readers import LoadTimes, ReaderTimes, seen_readers
+from benchsuite.inside.samples import Block, Looks
 
 Readers = tuple[Collection[int], Collection[int]]
 """Processes that read, and threads of this process that do."""

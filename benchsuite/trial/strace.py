@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from benchsuite.contract.errors import UserError
-from benchsuite.host.machine import text_of
+from benchsuite.inside.files import text_of
+from benchsuite.inside.processes import process_io, processes_io
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import Dataset
-from benchsuite.storage.observe.counters import process_io, processes_io
 from benchsuite.storage.observe.io_slots import latency_bucket
 
 CALLS = {

@@ -17,13 +17,12 @@ from benchsuite.analysis.judging.thresholds import MIN_STEPS
 from benchsuite.analysis.judging.verdict import verdict
 from benchsuite.analysis.metrics import foreign_cores, slowest_rank, watched_figures
 from benchsuite.analysis.record_builder import BESIDE_VERDICT, Measuring, details_of
-from benchsuite.contract.rank_samples import PARTS, RankSamples
 from benchsuite.contract.trial_spec import digest
-from benchsuite.grid.blocks import STEADY_TURNS
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding, foreign_load
+from benchsuite.inside.samples import PARTS, STEADY_TURNS, RankSamples
 from benchsuite.results.render import judged
-from benchsuite.results.render.words import counted
+from benchsuite.results.render.words import counted, typed
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 
 SWEEP = "watch"
@@ -177,6 +176,24 @@ def _before(rank: RankSamples, told: Told) -> list[str]:
     first = "" if rank.first_batch_s is None else f", {rank.first_batch_s:.3g} s of them until the first batch"
     steps = f"the {counted(told.num_uncounted, 'step')} before" if told.num_uncounted else "start-up"
     return [f"{told.before_s:.3g} of {told.before_s + counted_s:.3g} s went to {steps}{first}: these are not counted"]
+
+
+def progress_line(now: str, step: str, found: Mapping[str, Any], verdict: str) -> str:
+    """A line on a training that goes on; `verdict`: one that is new."""
+    rate, ranks = found["samples_per_s"], found["world_size"]
+    parts = [
+        step,
+        f"{1 / found['step_s_mean']:.1f} steps/s" if rate is None else f"{rate:,.0f} samples/s",
+        f"waiting for input {judged.percent(found['input_stall_fraction'])}",
+        verdict.replace("_", " "),
+        f"slowest rank {found['slowest_rank']}" if ranks > 1 and found.get("slowest_rank") is not None else "",
+    ]
+    return f"{now}  " + "   ".join(filter(None, parts))
+
+
+def saved_line(store: Path) -> str:
+    """Where a record is, and what shows it."""
+    return f"written: {store} · next: {typed('benchsuite', 'report', '--store', store)}"
 
 
 def html(name: str, found: Mapping[str, Any]) -> str:

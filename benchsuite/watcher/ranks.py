@@ -9,66 +9,14 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from benchsuite.contract.rank_samples import Block, RankSamples, Reads, parse_result
-from benchsuite.looking.counted import used_cores
-from benchsuite.looking.readers import seen_readers
-from benchsuite.watcher.loop import Loop, StepLog
+from benchsuite.contract.rank_samples import parse_result
+from benchsuite.inside.samples import RankSamples
 
 WAIT_S = 10.0
 """How long rank 0 waits for ranks that are still in their loops."""
 POLL_S = 0.02
 MAX_STEPS_TOLD = 1000
 """Single steps of each of several ranks, which one process and the store of the training must hold."""
-MIN_CEILING_STEPS = 8
-
-
-def rank_samples(loop: Loop, rank: int, queue_batches: int, workers_stay: bool, **facts: Any) -> RankSamples:
-    """What a loop that has ended measured, or one that goes on so far."""
-    counted = loop.counted
-    waiting = None if counted.run_queue_s is None or not counted.wall_s else counted.run_queue_s / counted.wall_s
-    return RankSamples(
-        rank,
-        "ok",
-        blocks=_blocks(loop, waiting),
-        first_batch_s=loop.first_batch_s,
-        reads=Reads(counted.read_call_bytes, counted.storage_bytes, seconds=counted.wall_s),
-        seen_readers=seen_readers(
-            loop.loads,
-            loop.readers,
-            counted.below_cpu_s / counted.wall_s if loop.feeders.unseen else 0.0,
-            refill_s=loop.refill_s,
-            queue_batches=queue_batches,
-            workers_stay=workers_stay,
-            batch_bytes=loop.batch_bytes,
-            passes=loop.num_passes,
-            begin_s=loop.begin_s,
-        ),
-        used_cores=used_cores(counted),
-        **facts,
-    )
-
-
-def _blocks(loop: Loop, waiting: float | None) -> list[Block]:
-    """The counted steps, and the ceiling with those beside it; `waiting` is the share of waiting for a core."""
-    blocks = [_block("loader", loop.steps, waiting)]
-    if loop.ceiling.num_steps >= MIN_CEILING_STEPS and loop.between.num_steps:
-        blocks += [_block("ceiling", loop.ceiling), _block("between", loop.between)]
-    return blocks
-
-
-def _block(kind: str, log: StepLog, waiting: float | None = None) -> Block:
-    queued = None if waiting is None else waiting * log.seconds
-    return Block(
-        kind,
-        0.0,
-        log.seconds,
-        {name: [parts.get(name, 0.0) for parts in log.kept] for name in log.parts_s},
-        queued,
-        consumed_samples=log.samples,
-        produced_samples=None,
-        every=log.stride,
-        totals=(log.num_steps, dict(log.parts_s)),
-    )
 
 
 @dataclass

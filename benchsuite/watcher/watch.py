@@ -9,97 +9,60 @@ Batches pass through as they are; moments are noted, and the kernel's counters a
 import atexit
 import errno
 import os
-import resource
 import sys
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import repeat
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError, refuse, shown
-from benchsuite.contract.rank_samples import PARTS, Looks, RankSamples
 from benchsuite.contract.terminal import echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.environment import file_system
 from benchsuite.host.machine import this_machine
-from benchsuite.looking.inside import Inside, LookInside, TimedCollate
-from benchsuite.looking.looks import Looker
-from benchsuite.results.render.words import typed
+from benchsuite.inside.instruments import FIRST_STEPS, MARKS, UNKNOWN_QUEUE, Instruments, queue_of
+from benchsuite.inside.looks import Looker
+from benchsuite.inside.loop import Loop, RowCounter, kinds_of_steps
+from benchsuite.inside.samples import RankSamples
+from benchsuite.inside.timestamps import stamps_for
+from benchsuite.inside.workers import Inside, LookInside, TimedCollate
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
-from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of
-from benchsuite.watcher.loop import Loop, RowCounter, kinds_of_steps
-from benchsuite.watcher.ranks import Ranks, rank_samples
-from benchsuite.watcher.timestamps import Stamps, stamps_for
+from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of, saved_line
+from benchsuite.watcher.ranks import Ranks
 
 T = TypeVar("T")
-MARKS = PARTS[1:]
-FIRST_STEPS = 5
-"""Steps that never count by default, while libraries choose their kernels and memory is first touched."""
-UNKNOWN_QUEUE = 8
-"""Batches that a loader may hold ready where it does not say."""
-CALIBRATION_STEPS = 1000
 WRITTEN = "written"
 WITH_ACCELERATE = "; where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-def queue_of(loader: object) -> int | None:
-    """Batches that a loader may hold ready, where it says so as PyTorch's DataLoader does."""
-    workers, prefetch = getattr(loader, "num_workers", None), getattr(loader, "prefetch_factor", None)
-    if not isinstance(workers, int):
-        return None
-    return workers * (prefetch if isinstance(prefetch, int) else 0)
-
-
-def own_s_per_step(stamps: Stamps, marks: Iterable[str]) -> float | None:
-    """Seconds on a core that watching takes a step, with as many marks: steps that do nothing, here and now.
-
-    None where the device has failed.
-    """
-    loop, marked = Loop(repeat("counted"), lambda: stamps, lambda batch: 1), tuple(marks)
-    loop.tells_others = False
-    steps = loop.run(range(CALIBRATION_STEPS))
-    try:
-        next(steps)
-        began_s = time.thread_time()
-        for _ in steps:
-            for part in marked:
-                loop.mark(part)
-        return (time.thread_time() - began_s) / (CALIBRATION_STEPS - 1)
-    except RuntimeError:
-        return None
 
 
 @dataclass
 class Ending:
     """What is to be done when a loop has ended. It knows nothing of the Watch, whose end calls it."""
 
-    loop: Loop
+    instruments: Instruments
     begun: Measuring
     data: Path | None
     store: ResultsStore | None
     quiet: bool
-    queue_batches: int | None
     warmup_steps: int
-    workers_stay: bool = False
-    inside: Inside | None = None
-    """Where workers leave what they see of themselves."""
-    collate: TimedCollate | None = None
-    """What times a DataLoader's `collate_fn`."""
     ranks: Ranks = field(default_factory=Ranks)
     pid: int = field(default_factory=os.getpid)
     cut_short_by: str | None = None
     figures: dict[str, Any] | None = None
     record: TrialRecord | None = None
     has_ended: bool = False
+
+    @property
+    def loop(self) -> Loop:
+        """The loop that is watched."""
+        return self.instruments.loop
 
     def conclude(self) -> None:
         """Sum up, print and store. What goes wrong here is a warning: the training that has ended is not ours."""
@@ -115,8 +78,8 @@ class Ending:
         except Exception as error:
             _say([f"warning: benchsuite.watch: {type(error).__name__}: {error}"])
         finally:
-            if self.inside is not None:
-                self.inside.remove()
+            if self.instruments.inside is not None:
+                self.instruments.inside.remove()
 
     def _never_iterated(self) -> None:
         """Say that nothing was watched: a framework may have made a loader of its own of the one that was given."""
@@ -157,7 +120,11 @@ class Ending:
             self.record = self.store.append(record, {"ranks": [asdict(rank) for rank in ranks]})
         except StoreError as error:
             return f"warning: benchsuite.watch: not stored: {error}"
-        return f"{WRITTEN}: {self.store.path} · next: {typed('benchsuite', 'report', '--store', self.store.path)}"
+        return saved_line(self.store.path)
+
+    def mine(self) -> RankSamples:
+        """What this rank's loop has measured so far."""
+        return self.instruments.samples(self.ranks.rank, self.instruments.seen_inside())
 
     def told(self, missing: tuple[int, ...] | None = None) -> Told:
         """What is known of the loop beside its measurements; without `missing`, of this rank's alone."""
@@ -178,37 +145,6 @@ class Ending:
             loop.num_uncounted,
             loop.before_s,
             loop.others_load_s / (loop.steps.seconds or 1.0),
-        )
-
-    def mine(self) -> RankSamples:
-        """What this rank's loop has measured so far."""
-        loop, cuda = self.loop, self.loop.stamps.device != "cpu"
-        marks = [name for name in loop.steps.parts_s if name in MARKS]
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return rank_samples(
-            loop,
-            self.ranks.rank,
-            self.queue_batches or 0,
-            self.workers_stay,
-            instrument_s_per_step=own_s_per_step(loop.stamps, marks) if loop.steps.num_steps else None,
-            peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
-            device_name=loop.stamps.device if cuda else None,
-            looks=self.looks(),
-        )
-
-    def looks(self) -> Looks | None:
-        """What was seen of the loop's threads, and what its workers saw of themselves."""
-        looker, seconds = self.loop.looker, self.loop.counted.wall_s
-        if looker is None:
-            return None
-        inside = None if self.inside is None else self.inside.told()
-        steps = self.loop.steps.num_steps
-        counted = steps / ((steps + self.loop.num_uncounted) or 1)
-        collated_s = counted * self.collate.spent_s[0] if self.collate is not None else 0.0
-        return looker.tally.looks(
-            inside=inside,
-            cost_fraction=looker.pace.spent_s / seconds if seconds else None,
-            collate_and_cpu_s=(collated_s, self.loop.loads.own_s) if collated_s else (0.0, 0.0),
         )
 
 
@@ -360,9 +296,10 @@ def as_its_class(loader: Any, ending: Ending) -> Any:
     watched: Any = type(kind.__name__, (Watched, kind), members)
     found = watched.__new__(watched)
     found.__dict__.update(vars(loader), loader=loader)
-    found.collate_fn = ending.collate = TimedCollate(loader.collate_fn)
-    if ending.inside is not None:
-        found.worker_init_fn = LookInside(ending.inside.folder, loader.worker_init_fn)
+    instruments = ending.instruments
+    found.collate_fn = instruments.collate = TimedCollate(loader.collate_fn)
+    if instruments.inside is not None:
+        found.worker_init_fn = LookInside(instruments.inside.folder, of_user=loader.worker_init_fn)
     return found
 
 
@@ -437,7 +374,8 @@ def watch(
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
     stay = getattr(loader, "persistent_workers", False) is True
     inside = Inside() if is_dataloader(loader) and queue else None
-    ending = Ending(loop, begun, None if data is None else Path(data), opened, quiet, queue, warmup_steps, stay, inside)
+    instruments = Instruments(loop, queue, stay, inside)
+    ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 
 

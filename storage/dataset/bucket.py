@@ -18,7 +18,7 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from benchsuite.storage.dataset.owned_files import open_plain, own_folder, own_folders
+from benchsuite.inside.files import open_plain, own_folder, own_folders
 from benchsuite.storage.dataset.partial import partial_folder, remove_abandoned
 from benchsuite.storage.dataset.sizes import in_units
 from benchsuite.storage.errors import DatasetError, told

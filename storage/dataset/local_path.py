@@ -6,18 +6,12 @@ import re
 import stat
 from pathlib import Path
 
+from benchsuite.inside.files import kind_of
 from benchsuite.storage.objects.path import SCHEME, object_path
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 MAX_NAME_BYTES, MAX_PATH_BYTES = 255, 4095
 """Longest names of files and longest paths on Linux; file systems that allow less say so themselves."""
-
-KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFIFO: "pipe"}
-
-
-def kind_of(mode: int) -> str:
-    """What a file's mode says it is, with its article."""
-    return f"a {KINDS.get(stat.S_IFMT(mode), 'socket or device')}"
 
 
 def is_folder(path: Path) -> bool:

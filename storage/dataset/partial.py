@@ -10,7 +10,7 @@ from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
-from benchsuite.storage.dataset.owned_files import refuse_foreign
+from benchsuite.inside.files import refuse_foreign
 
 _PROCESS = re.compile(r"(?P<host>[0-9a-f]{16})-(?P<pid>\d{1,9})-(?P<started>\d+)")
 """Host, process id, and when that process was started (clock ticks since boot)."""

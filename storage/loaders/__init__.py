@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from benchsuite.storage.observe.counters import ProcessIO
+from benchsuite.inside.processes import ProcessIO
 
 Batch = dict[str, Tensor]
 

@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
+from benchsuite.inside.processes import ProcessIO, process_io
 from benchsuite.storage import LOADERS, loader_problem
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.dali_pipeline import Pipeline, dali
 from benchsuite.storage.loaders.reader import Copies, LoaderInput
-from benchsuite.storage.observe.counters import ProcessIO, process_io
 
 CLOSE_TIMEOUT_S = 5.0
 GRACE_S = 0.005

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchsuite.inside.processes import ProcessIO, process_io
 from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import (
     NUM_COUNTERS,
@@ -23,7 +24,6 @@ from benchsuite.storage.loaders.reader import (
     Slot,
     counted,
 )
-from benchsuite.storage.observe.counters import ProcessIO, process_io
 
 CLOSE_TIMEOUT_S = 5.0
 

@@ -22,6 +22,7 @@ import torch
 from torch._C import _error_if_any_worker_fails  # what the DataLoader itself asks
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
+from benchsuite.inside.processes import ProcessIO, processes_io
 from benchsuite.storage import LIBRARIES, load, stock_reader
 from benchsuite.storage.dataset.fields import KIND_FIELDS, LIMITS, limit_of
 from benchsuite.storage.dataset.kinds import decode_one, sample_rng
@@ -32,7 +33,6 @@ from benchsuite.storage.loaders import Delivered, ReaderCounts
 from benchsuite.storage.loaders.reader import LoaderInput, RunQueue, check_class, counted, shared_counters
 from benchsuite.storage.objects.path import ObjectPath
 from benchsuite.storage.objects.profile import without_credentials
-from benchsuite.storage.observe.counters import ProcessIO, processes_io
 from benchsuite.storage.observe.io_trace import observed
 from benchsuite.storage.stock.reader import ByRow, Fields, Stock, ready
 

@@ -3,7 +3,7 @@
 import re
 import socket
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,44 +13,6 @@ from benchsuite.storage.observe.file_systems import device_of, mount_of
 
 SECTOR_BYTES = 512
 """The unit of /proc/diskstats, whatever the device's own sectors are."""
-
-
-@dataclass(frozen=True)
-class ProcessIO:
-    """What the kernel counted for processes (`man 5 proc_pid_io`, `proc_pid_stat`)."""
-
-    read_calls: int
-    read_bytes: int
-    """Asked for in read calls, cached or not; the pages of mapped files are not in it."""
-    storage_bytes: int
-    """Fetched from storage on their behalf."""
-    minor_faults: int = 0
-    major_faults: int = 0
-
-    def grown(self, before: "ProcessIO") -> "ProcessIO":
-        """What was added since."""
-        return ProcessIO(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
-
-
-def process_io(pid: int) -> ProcessIO | None:
-    """The counters of a running process with all its threads; None where this user or kernel cannot read them.
-
-    A reaped child's counts are added to its parent's: read workers while they live, and never both.
-    """
-    try:
-        lines = Path(f"/proc/{pid}/io").read_text(encoding="utf-8").splitlines()
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    found = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
-    return ProcessIO(found["syscr"], found["rchar"], found["read_bytes"], int(stat[7]), int(stat[9]))
-
-
-def processes_io(pids: Iterable[int]) -> ProcessIO | None:
-    """The counters of several processes together; None where there are none, or one of them cannot be read."""
-    found = [process_io(pid) for pid in pids]
-    known = [astuple(counted) for counted in found if counted is not None]
-    return ProcessIO(*map(sum, zip(*known, strict=True))) if known and len(known) == len(found) else None
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from dataclasses import asdict
 from types import ModuleType
 from typing import Any, Final, Self, TypeVar
 
+from benchsuite.inside.processes import process_io, processes_io
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.objects.path import ObjectPath
-from benchsuite.storage.observe.counters import process_io, processes_io
 from benchsuite.storage.observe.io_slots import ADVISE, CLOSE, MAP, OPEN, SEEK, STAT, UNKNOWN, Slots, now
 
 MAX_FOLLOWED_FILES = 1 << 16

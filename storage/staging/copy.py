@@ -14,9 +14,9 @@ from pathlib import Path
 
 from blake3 import blake3
 
+from benchsuite.inside.files import open_plain
 from benchsuite.storage.dataset.local_path import open_regular
 from benchsuite.storage.dataset.manifest import file_digest, refuse_size
-from benchsuite.storage.dataset.owned_files import open_plain
 from benchsuite.storage.errors import DatasetError
 from benchsuite.storage.formats.write_behind import BLOCK_BYTES, begin_to_flush
 from benchsuite.storage.objects.client import bucket_of

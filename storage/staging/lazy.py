@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchsuite.inside.files import own_folders
 from benchsuite.storage.dataset.manifest import INDEX, Dataset, file_digest, inside
-from benchsuite.storage.dataset.owned_files import own_folders
 from benchsuite.storage.errors import DatasetError, told_by_file
 from benchsuite.storage.staging.copy import Copied, FileCopy, copy_file, no_matter
 from benchsuite.storage.staging.lock import is_at, locked

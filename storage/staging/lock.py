@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchsuite.storage.dataset.owned_files import open_plain
+from benchsuite.inside.files import open_plain
 from benchsuite.storage.errors import DatasetError
 
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchsuite.inside.files import own_folder, own_folders, refuse_foreign
 from benchsuite.storage import format_of
 from benchsuite.storage.dataset.bucket import local_file
 from benchsuite.storage.dataset.bucket import node_local_folder as node_local_folder
@@ -39,7 +40,6 @@ from benchsuite.storage.dataset.manifest import (
     read_manifest,
     text,
 )
-from benchsuite.storage.dataset.owned_files import own_folder, own_folders, refuse_foreign
 from benchsuite.storage.dataset.partial import adopted_folder, partial_folder, partial_folders
 from benchsuite.storage.dataset.sample import Recycled, content_digest
 from benchsuite.storage.dataset.sizes import in_units

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchsuite.analysis.byte_reconciliation import counter_caveats, mount_caveats, reads_figures
-from benchsuite.contract.rank_samples import RankSamples, Reads
+from benchsuite.inside.samples import RankSamples, Reads
 from tests.helpers.made import made_result, made_spec
 
 MB = 1_000_000

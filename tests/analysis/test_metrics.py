@@ -21,8 +21,8 @@ from benchsuite.analysis.metrics import (
     whole_epoch_utilization,
     windows,
 )
-from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import Block, RankSamples
 from benchsuite.results.store.record import TrialFigures
 from tests.helpers.made import CEILING, LOADER, made_block, made_result, made_spec
 

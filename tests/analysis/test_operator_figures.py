@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchsuite.analysis.operator_figures import operator_figures
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.inside.samples import RankSamples
 
 RANK = {
     "contraction": {"flops": 900, "num_bytes": 40, "operators": 2, "seconds": 0.5},

@@ -15,8 +15,9 @@ from benchsuite.analysis.failure import failure
 from benchsuite.analysis.record_builder import Attempt, _setting, conclude, measured, now
 from benchsuite.contract.failed_rank import failed_result
 from benchsuite.contract.outcome import Outcome, RankExit
-from benchsuite.contract.rank_samples import ENDED_COUNTING, Heartbeat, RankSamples
+from benchsuite.contract.rank_samples import ENDED_COUNTING, Heartbeat
 from benchsuite.grid.point import Point
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.work_folder import kept_work, remove_left_work, work_folder
 from benchsuite.storage.dataset.manifest import DatasetError
 from tests.helpers.made import CEILING, LOADER, made_block, made_result, made_spec

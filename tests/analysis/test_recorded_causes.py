@@ -11,9 +11,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from benchsuite.analysis.record_builder import Attempt, measured
-from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.grid.point import Point
+from benchsuite.inside.samples import RankSamples
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.storage.dataset.manifest import Manifest
 

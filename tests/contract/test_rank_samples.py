@@ -4,16 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.contract.rank_samples import (
-    PHASES,
-    Block,
-    Heartbeat,
-    Progress,
-    RankIdentity,
-    RankSamples,
-    read_progress,
-    read_result,
-)
+from benchsuite.contract.rank_samples import PHASES, Heartbeat, Progress, RankIdentity, read_progress, read_result
+from benchsuite.inside.samples import Block, RankSamples
 from tests.helpers.made import made_result
 
 

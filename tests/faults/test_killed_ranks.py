@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from benchsuite.analysis.record_builder import conclude, new_attempt
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_progress
+from benchsuite.contract.rank_samples import RankIdentity, read_progress
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import plan_trial
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.agents import TRIAL
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.results.store.record import TrialRecord

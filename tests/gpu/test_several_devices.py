@@ -8,9 +8,10 @@ import pynvml
 import pytest
 import torch
 
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import plan_trial
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.runner.loss_check import check_loss
 from benchsuite.runner.single_trial import run_in_processes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 import benchsuite
-from benchsuite.watcher.timestamps import CudaStamps
+from benchsuite.inside.timestamps import CudaStamps
 
 
 def batches(number: int, load_s: float) -> Iterator[torch.Tensor]:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.probe.comm import collectives, rank
 from benchsuite.probe.comm.stepping import Counted, Stepper
 

@@ -14,9 +14,10 @@ import pytest
 from benchsuite.analysis.record_builder import conclude, new_attempt
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.outcome import Outcome
-from benchsuite.contract.rank_samples import Progress, RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import Progress, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.grid.expand import plan_trial
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.agents import AgentLauncher
 
 GONE_S = 10.0

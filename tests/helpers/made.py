@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import TrialSpec, parse_trial
+from benchsuite.inside.samples import Block, RankSamples
 
 
 def made_spec(**changes: Any) -> TrialSpec:

@@ -11,8 +11,9 @@ from typing import Any
 
 import pynvml
 
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 
 IDS = tuple(f"GPU-{number}" for number in range(8))
 READ = "BENCHSUITE_TEST_READ"

@@ -10,12 +10,13 @@ from benchsuite.analysis.record_builder import Attempt
 from benchsuite.contract.emulated_devices import NO_MODEL
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.outcome import Outcome, RankExit
-from benchsuite.contract.rank_samples import Progress, RankSamples
+from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.trial_spec import TrialSpec, parse_sweep, trial_id
 from benchsuite.grid.expand import expand
 from benchsuite.grid.point import Plan
 from benchsuite.host.machine import Machine
 from benchsuite.host.signals import Terminated
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.launcher import CannotStart
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore

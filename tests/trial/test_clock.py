@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from benchsuite.contract.rank_samples import PARTS, Block
+from benchsuite.inside.samples import PARTS, Block
 from benchsuite.trial import clock
 from benchsuite.trial.clock import HostClock, clock_for, run_queue_s
 from benchsuite.trial.emulated import EmulatedDevice

@@ -15,10 +15,10 @@ import benchsuite
 from benchsuite.analysis.metrics import utilization_mlperf
 from benchsuite.contract.emulated_devices import min_au, profile_of, profiles, step_s
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import Block, RankSamples
 from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.grid.emulated_steps import problem, with_step
 from benchsuite.grid.expand import load_sweep, plan_trial
+from benchsuite.inside.samples import Block, RankSamples
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.single_trial import run

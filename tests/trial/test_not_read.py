@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from benchsuite.analysis.caveats import caveats
-from benchsuite.contract.rank_samples import Block
+from benchsuite.inside.samples import Block
 from benchsuite.trial.costs import SUSPICIOUS_BYTES_PER_S, copy_bytes_per_s
 from tests.helpers.made import CEILING, LOADER, made_block, made_result, made_spec
 

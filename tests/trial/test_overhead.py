@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from benchsuite.analysis.metrics import figures, overhead
-from benchsuite.contract.rank_samples import Block, Heartbeat
+from benchsuite.contract.rank_samples import Heartbeat
+from benchsuite.inside.samples import Block
 from benchsuite.runner.single_trial import run
 from benchsuite.trial import costs
 from benchsuite.trial.clock import HostClock

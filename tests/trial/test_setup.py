@@ -13,8 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from benchsuite.contract.rank_samples import RankIdentity, RankSamples, read_result
+from benchsuite.contract.rank_samples import RankIdentity, read_result
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.starters import LocalLauncher
 from benchsuite.trial import io_observer, rank, setup
 from benchsuite.trial.setup import bind, join, limit_waits, patience_s, rendezvous_of

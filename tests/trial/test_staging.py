@@ -12,10 +12,10 @@ from benchsuite.analysis.caveats import caveats
 from benchsuite.analysis.metrics import figures
 from benchsuite.analysis.record_builder import conclude, new_attempt
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import RankSamples
 from benchsuite.contract.trial_spec import TrialSpec, check_staging, parse_trial
 from benchsuite.grid.expand import plan_trial
 from benchsuite.host.staged_copies import NAME
+from benchsuite.inside.samples import RankSamples
 from benchsuite.launch.launcher import Launcher, load_launcher
 from benchsuite.results.scaling.staging import pairs
 from benchsuite.results.store.record import TrialRecord

@@ -2,8 +2,8 @@
 
 import pytest
 
-from benchsuite.watcher import watch as watching
-from benchsuite.watcher.timestamps import HostStamps
+from benchsuite.inside import instruments
+from benchsuite.inside.timestamps import HostStamps
 from tests.helpers.watching import Clock
 
 
@@ -12,5 +12,5 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Steps are timed by it."""
     made = Clock()
     monkeypatch.setattr(HostStamps, "now", staticmethod(made))
-    monkeypatch.setattr(watching, "own_s_per_step", lambda stamps, marks: 1e-6)
+    monkeypatch.setattr(instruments, "own_s_per_step", lambda stamps, marks: 1e-6)
     return made

@@ -13,19 +13,11 @@ import torch
 from torch.distributed import HashStore
 
 from benchsuite.analysis.metrics import foreign_cores
-from benchsuite.contract.rank_samples import (
-    Block,
-    Line,
-    Looks,
-    RankSamples,
-    Reads,
-    SeenReaders,
-    UsedCores,
-    parse_result,
-)
+from benchsuite.contract.rank_samples import parse_result
+from benchsuite.inside.loop import RowCounter
+from benchsuite.inside.samples import Block, Line, Looks, RankSamples, Reads, SeenReaders, UsedCores
 from benchsuite.watcher import ranks as ranks_module
 from benchsuite.watcher.answer import Told, caveats, figures, lines
-from benchsuite.watcher.loop import RowCounter
 from benchsuite.watcher.ranks import Ranks
 
 TOLD = Told("mine", cores=8)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from benchsuite.host.processes import tree_cpu_s
+from benchsuite.inside.processes import tree_cpu_s
 from benchsuite.results.store.store import ResultsStore
 from tests.helpers.watching import Files, watched
 

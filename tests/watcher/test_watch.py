@@ -16,12 +16,12 @@ from torch.utils.data import DataLoader
 import benchsuite
 from benchsuite.cli.app import run_command
 from benchsuite.contract.errors import UserError
+from benchsuite.inside.instruments import own_s_per_step
+from benchsuite.inside.loop import CEILING_BLOCKS, CEILING_STEPS, SETTLING_STEPS, StepLog, kinds_of_steps
+from benchsuite.inside.timestamps import HostStamps
 from benchsuite.results.store.segments import Segment
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.watcher import watch as watching
-from benchsuite.watcher.loop import CEILING_BLOCKS, CEILING_STEPS, SETTLING_STEPS, StepLog, kinds_of_steps
-from benchsuite.watcher.timestamps import HostStamps
-from benchsuite.watcher.watch import own_s_per_step
 from tests.helpers.watching import Clock, Slow, watched
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -213,7 +213,7 @@ def test_known_sleeps_give_known_fractions():
     for _ in watch:
         time.sleep(0.018)
     assert watch.figures["input_stall_fraction"] == pytest.approx(0.25, abs=0.08)
-    looks = watch._ending.looks()
+    looks = watch._ending.mine().looks
     assert looks is not None and looks.body["sleep"] > 0.8 * sum(looks.body.values())
 
 

@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 
 from benchsuite.contract.failed_rank import is_out_of_memory, reason_of
-from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.probe.comm.collectives import Prepared, prepare
 from benchsuite.probe.comm.rank_group import Ranks, Timed
 from benchsuite.probe.comm.request import DDP_MODES, ELEMENT_BYTES, Cell, Request

@@ -20,8 +20,9 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan
 
 from benchsuite.contract.errors import UserError
-from benchsuite.contract.rank_samples import Heartbeat, RankIdentity, RankSamples
+from benchsuite.contract.rank_samples import Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import RankSamples
 from benchsuite.probe.checkpoint_rank import said_plainly
 from benchsuite.probe.llm.files import FRAMEWORKS, Cut, Files, Part
 from benchsuite.probe.llm.shapes import shapes_of

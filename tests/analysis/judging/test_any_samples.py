@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.verdict import verdict
 from benchsuite.analysis.metrics import figures, watched_figures
-from benchsuite.contract.rank_samples import Looks, RankSamples, Reads, SeenReaders, UsedCores
+from benchsuite.inside.samples import Looks, RankSamples, Reads, SeenReaders, UsedCores
 from benchsuite.results.store.verdicts import Cause
 from tests.helpers.made import made_block, made_result, made_spec
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchsuite.analysis.judging.lost_time import Where, of_input
-from benchsuite.contract.rank_samples import Looks, SeenReaders
+from benchsuite.inside.samples import Looks, SeenReaders
 
 DECODE, READS = Where("preprocessing", "decode"), Where("storage", "reads")
 SEEN = Looks({"waits_for_readers": 50.0}, {}, {}, {}, [], inside=Looks({}, {"decode": 50.0, "reads": 50.0}, {}, {}, []))

@@ -10,7 +10,7 @@ import pytest
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.verdict import Judgement, verdict
 from benchsuite.analysis.metrics import figures, watched_figures
-from benchsuite.contract.rank_samples import Block, Line, Looks, RankSamples, Reads, SeenReaders, UsedCores
+from benchsuite.inside.samples import Block, Line, Looks, RankSamples, Reads, SeenReaders, UsedCores
 from tests.helpers.made import made_block, made_result, made_spec
 
 Words = Mapping[str, float]

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchsuite.contract.outcome import Outcome, RankExit
-from benchsuite.contract.rank_samples import Block, Progress, RankSamples
+from benchsuite.contract.rank_samples import Progress
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.samples import Block, RankSamples
 
 STEP = {"load": 0.0, "h2d": 0.0, "forward": 0.01, "backward": 0.02, "optimizer": 0.01}
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 from torch import Tensor, nn
 
-from benchsuite.looking.frames import frame_of
+from benchsuite.inside.frames import frame_of
 from benchsuite.workloads.resnet50 import WORKLOAD as RESNET
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch

@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from benchsuite.inside.processes import ProcessIO
 from benchsuite.storage import KINDS, load
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
 from benchsuite.storage.loaders.torch import TorchLoader
-from benchsuite.storage.observe.counters import ProcessIO
 from benchsuite.storage.observe.page_cache import evict
 from tests.conftest import NUM_SAMPLES
 from tests.storage.conftest import Made

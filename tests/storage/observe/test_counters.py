@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.storage.observe.counters import ProcessIO, process_io
+from benchsuite.inside.processes import ProcessIO, process_io
 from benchsuite.storage.observe.page_cache import evict, warm
 from tests.storage.samples import PAGES_MAY_GO, file_system
 

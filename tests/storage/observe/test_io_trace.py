@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchsuite.inside.processes import ProcessIO, process_io
 from benchsuite.storage import KINDS, LOADERS, load
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, ReaderShare, open_dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders.reader import LoaderInput
-from benchsuite.storage.observe.counters import ProcessIO, process_io
 from benchsuite.storage.observe.io_profile import profile_of
 from benchsuite.storage.observe.io_slots import LATENCY_BUCKETS, latency_bounds, latency_bucket, quantile
 from benchsuite.storage.observe.io_trace import Tracer, observed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.storage.dataset.owned_files import NotOwned, open_plain, own_folder, own_folders, read_plain, write_new
+from benchsuite.inside.files import NotOwned, open_plain, own_folder, own_folders, read_plain, write_new
 from tests.planted import NEEDS_ROOT, NOBODY, open_umask, plant
 
 __all__ = ["open_umask"]

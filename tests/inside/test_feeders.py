@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from benchsuite.looking.readers import LoadTimes
-from benchsuite.watcher.feeders import Feeders, Living, feeders
-from benchsuite.watcher.loop import Loop
+from benchsuite.inside.feeders import Feeders, Living, feeders
+from benchsuite.inside.loop import Loop
+from benchsuite.inside.readers import LoadTimes
 from tests.helpers.watching import watched
 
 SAMPLES: Any = torch.arange(8)

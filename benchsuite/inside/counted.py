@@ -5,10 +5,10 @@ import socket
 import time
 from dataclasses import dataclass
 
-from benchsuite.contract.rank_samples import UsedCores
-from benchsuite.host.pressure import group_cpus, pressure
-from benchsuite.host.processes import everyone_s, idle_s, swapped_in_bytes, tree_cpu_s
-from benchsuite.looking.readers import LoadTimes, tree_io
+from .pressure import group_cpus, pressure
+from .processes import everyone_s, idle_s, swapped_in_bytes, tree_cpu_s
+from .readers import LoadTimes, tree_io
+from .samples import UsedCores
 
 
 @dataclass

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, NamedTuple
 
-from benchsuite.host.processes import children
-from benchsuite.looking.looks import looking
+from .looks import looking
+from .processes import children
 
 HANDING_OVER = frozenset({"asyncio", "concurrent", "multiprocessing", "queue", "_queue", "subprocess", "threading"})
 """Packages whose objects pass things between threads or processes."""
@@ -34,6 +34,8 @@ class Feeders:
     """Loading threads of Python; threads of libraries are not told apart."""
     unseen: bool = False
     """The loader takes its batches from others, and who they are cannot be told."""
+    are_workers: bool = False
+    """The processes are workers of a DataLoader: one that ends before the pass does had no more to read."""
 
     def strangers(self) -> frozenset[int]:
         """Python's other threads, which do not load; none is known as such where feeders are unseen."""
@@ -79,7 +81,7 @@ def feeders(iterator: object, before: Living, known: Feeders) -> Feeders:
     else:
         processes = held.workers & now.processes
     unseen = not processes and (bool(begun) or (held.hands_over and not threads))
-    return Feeders(processes, threads, unseen)
+    return Feeders(processes, threads, unseen, held.workers is not None)
 
 
 def _threads() -> frozenset[int]:

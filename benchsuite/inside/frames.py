@@ -6,6 +6,7 @@ import re
 import sys
 import sysconfig
 import threading
+from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from multiprocessing.synchronize import SemLock
@@ -112,6 +113,9 @@ def _value(frame: FrameType, word: str) -> object:
 
 WRITES = re.compile(r"\b(fsync|fdatasync|sync_file_range|os\.write|\w+\.write|writelines|\w+\.flush|tofile)\(")
 """Calls in the innermost line that write to files: the kernel computes for much of them, and no call is seen then."""
+BUFFERS = (list, dict, set, deque)
+LEAST_BUFFERED = 16
+"""Smaller collections are batches, or hold settings."""
 LOCKS = (type(threading.Lock()), type(threading.RLock()), SemLock)
 
 
@@ -153,6 +157,22 @@ def _of_worker(loop: FrameType) -> Role | None:
     if "index_queue" not in linecache.getline(loop.f_code.co_filename, loop.f_lineno):
         return None
     return "ended" if loop.f_locals.get("iteration_end") else "idle"
+
+
+class Buffers:
+    """Collections in the user's own frames, and in the objects whose methods they are, that grow from look to look."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[int, int] = {}
+
+    def grow(self, frame: FrameType) -> bool:
+        """Whether one of those that were there at the look before has grown since."""
+        named = [each.f_locals for each in frames_of(frame) if is_users(each.f_code.co_filename)]
+        owners = [getattr(names.get("self"), "__dict__", {}) for names in named]
+        held = [value for names in (*named, *owners) for value in [*names.values()] if isinstance(value, BUFFERS)]
+        sizes = {id(value): len(value) for value in held if len(value) >= LEAST_BUFFERED}
+        before, self._sizes = self._sizes, sizes
+        return any(size > before.get(number, size) for number, size in sizes.items())
 
 
 def user_line(frame: FrameType) -> str | None:

@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 import benchsuite
-from benchsuite.looking.looks import MOST_COST, NAME, Looker
+from benchsuite.inside.looks import MOST_COST, NAME, Looker
 from tests.helpers.watching import watched
 
 STEPS, STEP_S = 80, 0.01
@@ -62,7 +62,7 @@ def test_workers_tell_what_they_see_of_themselves(context: str):
     assert any(line.line.startswith("Slept.__getitem__ (test_looks.py:") for line in looks.inside.lines)
     assert len(looks.inside.start_s) == 1 and 0 <= looks.inside.start_s[0] < 60
     watch.close()
-    assert not os.path.exists(watch._ending.inside.folder)
+    assert not os.path.exists(watch._ending.instruments.inside.folder)
 
 
 def test_the_users_own_worker_init_is_called():

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from benchsuite.looking.frames import frame_of, is_users, role_of, user_line, waits_on
+from benchsuite.inside.frames import frame_of, is_users, role_of, user_line, waits_on
 
 LONG_S = 3.0
 
@@ -106,7 +106,7 @@ def test_lines_of_libraries_are_nobodys():
 
 COLLECTING = """
 import _thread, gc, threading
-from benchsuite.looking.frames import frame_of
+from benchsuite.inside.frames import frame_of
 
 class Garbage:
     def __init__(self):

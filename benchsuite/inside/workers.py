@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -16,15 +16,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
 
-from pydantic import TypeAdapter
+from .files import read_plain, write_new
+from .looks import WRITES_APART_S, Looker, Tally
+from .processes import born_s
+from .readers import thread_clock
+from .samples import Line, Looks
 
-from benchsuite.contract.rank_samples import Line, Looks
-from benchsuite.host.processes import born_s
-from benchsuite.looking.looks import Looker, Tally
-from benchsuite.looking.readers import thread_clock
-from benchsuite.storage.dataset.owned_files import read_plain, write_new
-
-LOOKS = TypeAdapter(Looks)
 FIRST_BATCHES = 20
 """Of a worker, by which is told what its first one takes longer."""
 
@@ -59,6 +56,7 @@ class LookInside:
     """What a worker calls when it starts (`worker_init_fn`): it begins to look, and then calls what the user gave."""
 
     folder: str
+    writes_apart_s: float = WRITES_APART_S
     of_user: Callable[[int], object] | None = None
 
     def __call__(self, worker: int) -> None:
@@ -73,7 +71,7 @@ class LookInside:
             with suppress(OSError):  # the folder is gone: nobody wants to know any more
                 write_new(path, json.dumps(asdict(tally.looks(start_s=start_s, collate_and_cpu_s=computed))))
 
-        looker = Looker(lambda: ("readers", 0), lambda: ((), ()), write)
+        looker = Looker(lambda: ("readers", 0), lambda: ((), ()), write, self.writes_apart_s)
         looker.start()
         util.Finalize(None, write, (looker.tally,), exitpriority=100)
         if self.of_user is not None:
@@ -89,20 +87,26 @@ def opening_s(ended_s: Sequence[float]) -> float:
 class Inside:
     """The folder in which workers leave what they have seen of themselves."""
 
-    def __init__(self) -> None:
-        self.folder = tempfile.mkdtemp(prefix="benchsuite-looks-")
+    def __init__(self, folder: str | None = None) -> None:
+        """`folder`: one that is there; default: a new one."""
+        self.folder = folder or tempfile.mkdtemp(prefix="benchsuite-looks-")
 
-    def told(self) -> Looks | None:
-        """What the workers of all passes have left, added up; None where none has."""
+    def told(self, workers: Iterable[int]) -> Looks | None:
+        """What these workers have left, by their process ids, added up; None where none has."""
         found = []
-        for path in Path(self.folder).glob("*.json"):
-            with suppress(OSError, ValueError):
-                found.append(LOOKS.validate_json(read_plain(path)))
+        for path in (Path(self.folder) / f"{worker}.json" for worker in workers):
+            with suppress(OSError, ValueError, TypeError):  # a worker may be writing it
+                found.append(_read(json.loads(read_plain(path))))
         return added(found) if found else None
 
     def remove(self) -> None:
         """Remove it with all that is in it."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _read(told: dict[str, Any]) -> Looks:
+    """What a worker has written."""
+    return Looks(**{**told, "lines": [Line(**line) for line in told["lines"]]})
 
 
 def added(found: Sequence[Looks]) -> Looks:

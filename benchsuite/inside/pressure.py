@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.host.machine import text_of
+from .files import text_of
 
 
 @dataclass(frozen=True)

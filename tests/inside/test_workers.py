@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchsuite.looking.inside import opening_s
+from benchsuite.inside.workers import opening_s
 
 
 @pytest.mark.parametrize(

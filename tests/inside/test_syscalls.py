@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from benchsuite.host.syscalls import at, groups
+from benchsuite.inside.syscalls import at, groups
 
 pytestmark = pytest.mark.skipif(not groups(), reason=f"no table of system calls for {platform.machine()}")
 LONG_S = 5.0

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from benchsuite.grid.blocks import SETTLING_STEPS, STEADY_TURNS
-from benchsuite.host.syscalls import has_ended
-from benchsuite.looking.counted import Counted, counters
-from benchsuite.looking.looks import Looker
-from benchsuite.looking.readers import LoadTimes, ReaderTimes
-from benchsuite.watcher.feeders import Feeders, Living, feeders
-from benchsuite.watcher.timestamps import HostStamps, Stamps
+from .counted import Counted, counters
+from .feeders import Feeders, Living, feeders
+from .looks import Looker
+from .readers import LoadTimes, ReaderTimes
+from .samples import SETTLING_STEPS, STEADY_TURNS
+from .syscalls import has_ended
+from .timestamps import HostStamps, Stamps
 
 T = TypeVar("T")
 COUNTED = frozenset({"counted", "between"})
@@ -192,7 +192,9 @@ class Loop:
         self.others_load_s = 0.0
         """Seconds of this one's steps in which another watched loop waited for its input."""
         self.loads, self.feeders = LoadTimes(), Feeders()
-        self._kinds, self._rows, self._find_stamps, self._keeps = kinds, rows, stamps, keeps_batch
+        self.reading_processes = frozenset[int]()
+        """Those of all passes."""
+        self._kinds, self._rows, self._find_stamps, self.keeps_batch = kinds, rows, stamps, keeps_batch
         self._waiting: str | None = None
         self._window: Counted | None = None
         self._pending: deque[_Step] = deque()
@@ -201,6 +203,10 @@ class Loop:
         self._times: list[Any] = []
         self._batch_rows: int | None = None
         self._pass_begins = False
+        self._pass_began_s = self._asked_s = 0.0
+        self._first_asked_s: float | None = None
+        """When a pass began that has no batch yet."""
+        self._lived_before = Living(frozenset(), frozenset())
         self._kind = "uncounted"
         """The kind of the step that runs."""
         self._phase: str | None = None
@@ -213,9 +219,9 @@ class Loop:
         return self._phase, self.steps.num_steps
 
     def reading(self) -> tuple[frozenset[int], frozenset[int]]:
-        """The processes and the threads that load for it; before a pass's first batch, those of the last that live."""
+        """The processes and the threads that load for it; a worker that has ended is one of them in its pass alone."""
         processes, threads = self.feeders.processes, self.feeders.threads
-        if self._batches_of_pass:
+        if self._batches_of_pass and self.feeders.are_workers:
             return processes, threads
         return frozenset(each for each in processes if not has_ended(each)), threads
 
@@ -226,55 +232,112 @@ class Loop:
 
     def run(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass. A step that is broken off does not count."""
-        pass_began_s = time.perf_counter()
-        began_s: float | None = pass_began_s
-        self._began_s = self._began_s or began_s
-        self._pass_begins, self._batches_of_pass = self.num_passes > 0, 0
-        self.num_passes += 1
         held: list[T] = []
-        before = Living.now()
-        self.loads.open(self.feeders.strangers(), self.feeders.threads)
+        self.begin_pass()
         try:
-            kind = self._enter(self._next_kind(False))
             iterator = iter(loader)
-            if kind in COUNTED and self._pass_begins:
-                self.begin_s += time.perf_counter() - pass_began_s
+            self.note_iterator()
             while True:
-                if kind not in REPLAYED:
-                    if kind in COUNTED:
-                        self._look()
-                        self.loads.begin()
-                        self._phase = "load"
-                    asked_s = time.perf_counter()
+                if not self.ask():
                     try:
                         held = [next(iterator)]
                     except StopIteration:
-                        self._waiting, self._before = kind, (self._times[0], self.stamps.now())
+                        self.run_out()
                         return
-                    self._phase = None
-                    if kind in COUNTED:
-                        self.loads.end()
-                    self._tell_others(time.perf_counter() - asked_s)
-                self._loaded(held[0])
-                if began_s is not None:
-                    self.first_batch_s = self.first_batch_s or time.perf_counter() - began_s
-                    self.batch_bytes = max(self.batch_bytes, bytes_of(held[0]))
-                    began_s = None
-                    self._find_feeders(iterator, before)
-                _in_their_bodies[self] = threading.get_ident()
-                if kind in COUNTED:
-                    self._look()
-                    self._phase = "body"
-                yield held[0] if self._keeps else held.pop()
-                self._phase = None
-                self._end_step()
-                kind = self._enter(self._next_kind(bool(held)))
+                self.receive(held[0], iterator)
+                yield held[0] if self.keeps_batch else held.pop()
+                self.end_step(bool(held))
         finally:
-            self._phase = None
-            _in_their_bodies.pop(self, None)
-            self._close_window()
-            self.loads.close()
-            self._names, self._times = [], []
+            self.close_pass()
+
+    def begin_pass(self) -> None:
+        """Begin a pass, in the thread that trains: its iterator is made next."""
+        self._pass_began_s = self._first_asked_s = time.perf_counter()
+        self._began_s = self._began_s or self._pass_began_s
+        self._pass_begins, self._batches_of_pass = self.num_passes > 0, 0
+        self.num_passes += 1
+        self._lived_before = Living.now()
+        self.loads.open(self.feeders.strangers(), self.feeders.threads)
+        self._enter(self._next_kind(False))
+
+    def note_iterator(self) -> None:
+        """Note that the pass has its iterator, the making of which may have begun workers."""
+        if self._kind in COUNTED and self._pass_begins:
+            self.begin_s += time.perf_counter() - self._pass_began_s
+
+    def ask(self) -> bool:
+        """Note that the loop asks for a batch; whether it is to get the one before again instead."""
+        if self._kind in REPLAYED:
+            return True
+        if self._kind in COUNTED:
+            self._look()
+            self.loads.begin()
+            self._phase = "load"
+        self._asked_s = time.perf_counter()
+        return False
+
+    def run_out(self) -> None:
+        """Note that the loader has said that there is no more."""
+        self._waiting, self._before = self._kind, (self._times[0], self.stamps.now())
+
+    def receive(self, batch: object, iterator: object) -> None:
+        """Note that a batch has come: the step's body begins."""
+        self._phase = None
+        if self._kind not in REPLAYED:
+            if self._kind in COUNTED:
+                self.loads.end()
+            self._tell_others(time.perf_counter() - self._asked_s)
+        self._loaded(batch)
+        if self._first_asked_s is not None:
+            self.first_batch_s = self.first_batch_s or time.perf_counter() - self._first_asked_s
+            self.batch_bytes = max(self.batch_bytes, bytes_of(batch))
+            self._first_asked_s = None
+            self._find_feeders(iterator, self._lived_before)
+        self.begin_body()
+
+    def begin_body(self) -> None:
+        """Begin the part of a step that has its batch, or needs none."""
+        _in_their_bodies[self] = threading.get_ident()
+        if self._kind in COUNTED:
+            self._look()
+            self._phase = "body"
+
+    def end_step(self, has_batch: bool) -> None:
+        """End the step and begin the next one; `has_batch`: its batch is still there, so that it can be replayed."""
+        self._phase = None
+        self._end_step()
+        self._enter(self._next_kind(has_batch))
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a step is under way, counted or not."""
+        return bool(self._times)
+
+    @property
+    def in_body(self) -> bool:
+        """Whether a step is under way that has its batch."""
+        return bool(self._names)
+
+    def pause(self) -> None:
+        """Count no longer, in the middle of a pass: what comes now is no step."""
+        self._phase = None
+        self.loads.pause()
+        self._close_window()
+        if self._times:
+            self._waiting, self._names, self._times = self._kind, [], []
+
+    def resume(self, has_batch: bool) -> None:
+        """Begin a step after a pause; elsewhere nothing."""
+        if not self._times:
+            self._enter(self._next_kind(has_batch))
+
+    def close_pass(self) -> None:
+        """End a pass, with the step that was broken off."""
+        self._phase = None
+        _in_their_bodies.pop(self, None)
+        self._close_window()
+        self.loads.close()
+        self._names, self._times = [], []
 
     def mark(self, part: str) -> None:
         """Note the end of a part of the step's body; outside of a step nothing."""
@@ -315,7 +378,7 @@ class Loop:
             return "uncounted"
         return kind
 
-    def _enter(self, kind: str) -> str:
+    def _enter(self, kind: str) -> None:
         """Open or close the window of counters, where steps begin or cease to count; a step begins."""
         if not self._times and not self.steps.num_steps and isinstance(self.stamps, HostStamps):
             self.stamps, self._before = self._find_stamps(), None
@@ -327,7 +390,6 @@ class Loop:
                 self.readers.look(counts=False)
                 self._window = counters(self.loads, time.perf_counter())
             self._times = [self.stamps.now()]
-        return kind
 
     def _close_window(self) -> None:
         if self._window is not None:
@@ -382,6 +444,7 @@ class Loop:
 
     def _find_feeders(self, iterator: object, before: Living) -> None:
         self.feeders = feeders(iterator, before, self.feeders)
+        self.reading_processes |= self.feeders.processes
         self.readers.watch(self.feeders.processes)
         self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchsuite.contract.rank_samples import SeenReaders
-from benchsuite.host.processes import children, scheduled_s, user_and_kernel_s
-from benchsuite.storage.observe.counters import ProcessIO, processes_io
+from .processes import ProcessIO, children, processes_io, scheduled_s, user_and_kernel_s
+from .samples import SeenReaders
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0

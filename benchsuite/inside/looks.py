@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from benchsuite.contract.rank_samples import Line, Looks
-from benchsuite.host.syscalls import FUTEX, At, at, has_ended
-from benchsuite.looking.frames import frame_of, role_of, user_line, waits_on
+from .frames import Buffers, frame_of, role_of, user_line, waits_on
+from .samples import Line, Looks
+from .syscalls import FUTEX, At, at, has_ended
 
 MOST_COST = 0.005
 """Of a core."""
@@ -94,6 +94,7 @@ class Pace:
     """When to look next: by chance, and rarely enough for what looks cost."""
 
     def __init__(self) -> None:
+        self._chance = random.Random()  # the training's own numbers must come as they would
         self.mean_s = SHORTEST_PAUSE_S
         self.spent_s = 0.0
 
@@ -104,7 +105,7 @@ class Pace:
 
     def next_s(self) -> float:
         """Seconds until the next look."""
-        return self.mean_s * random.uniform(0.5, 1.5)
+        return self.mean_s * self._chance.uniform(0.5, 1.5)
 
 
 _running: "weakref.WeakSet[Looker]" = weakref.WeakSet()
@@ -128,8 +129,11 @@ class Looker:
         phase: Callable[[], tuple[str | None, int]],
         readers: Callable[[], tuple[Collection[int], Collection[int]]],
         write: Callable[[Tally], None] = lambda tally: None,
+        writes_apart_s: float = WRITES_APART_S,
     ) -> None:
+        """`write` is called about every so many seconds, in the thread that looks."""
         self.tally, self.pace = Tally(), Pace()
+        self._writes_apart_s, self._buffers = writes_apart_s, Buffers()
         self._phase, self._readers, self._write = phase, readers, write
         self._loop_thread, self._native, self._written_s = 0, 0, time.monotonic()
         self._wake = threading.Event()
@@ -156,7 +160,7 @@ class Looker:
         while not self._wake.wait(self.pace.next_s()):
             began_s = time.thread_time()
             self._look()
-            if time.monotonic() - self._written_s > WRITES_APART_S:
+            if time.monotonic() - self._written_s > self._writes_apart_s:
                 self._write(self.tally)
                 self._written_s = time.monotonic()
             self.pace.spend(time.thread_time() - began_s)
@@ -168,6 +172,7 @@ class Looker:
         if phase is None or frame is None:
             return
         role, line, named = role_of(frame), user_line(frame), waits_on(frame)
+        fills = phase != "body" and role in (None, "sample") and self._buffers.grow(frame)
         del frame
         if self._phase() != (phase, step):
             return  # it went on while it was looked at
@@ -175,6 +180,8 @@ class Looker:
         if word == "lock" and found is not None and found.what == FUTEX and named != "lock":
             by_others = others_at(os.getpid(), self._native, "runs")  # they may work for it
             word = named or ("unknown" if by_others else word)
+        if word == "decode" and fills:
+            word = "shuffle"
         self.tally.add(phase, word, found, line, step)
         if phase == "load":
             self._look_at_readers()

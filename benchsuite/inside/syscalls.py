@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from benchsuite.host.machine import text_of
+from .files import text_of
 
 Doing = Literal[
     "runs",

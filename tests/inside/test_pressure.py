@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchsuite.host.pressure import group_cpus, pressure
+from benchsuite.inside.pressure import group_cpus, pressure
 
 STAT = "usage_usec 9\nnr_periods 40\nnr_throttled 10\nthrottled_usec 5\n"
 

@@ -14,7 +14,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from benchsuite.storage.dataset.local_path import kind_of
+KINDS = {stat.S_IFLNK: "symbolic link", stat.S_IFDIR: "folder", stat.S_IFREG: "file", stat.S_IFIFO: "pipe"}
+
+
+def kind_of(mode: int) -> str:
+    """What a file's mode says it is, with its article."""
+    return f"a {KINDS.get(stat.S_IFMT(mode), 'socket or device')}"
+
+
+def text_of(path: Path) -> str:
+    """A file's text without blanks around it; empty where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
 
 
 class NotOwned(OSError):

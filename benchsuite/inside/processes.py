@@ -1,0 +1,148 @@
+"""What the kernel has counted of processes and of cores: CPU seconds, bytes read, and whose child a process is."""
+
+import os
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def born_s(pid: int) -> float:
+    """When a process started, in seconds since the host did (CLOCK_BOOTTIME)."""
+    return int(_stat(pid)[19]) / TICKS_PER_S
+
+
+def _stat(task: int | str) -> list[str]:
+    """What the kernel says of a process or thread after its name, which may hold spaces (`man 5 proc_pid_stat`)."""
+    return (PROC / str(task) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+
+
+def everyone_s() -> float:
+    """CPU seconds of everyone, since boot, on the cores that this process may use."""
+    each = _cpu_times()
+    return sum(busy_s for busy_s, _ in (each[cpu] for cpu in os.sched_getaffinity(0) if cpu in each))
+
+
+def idle_s(cpus: Collection[int] | None = None) -> float:
+    """Seconds that these cores were idle, since boot; None: all of this host."""
+    each = _cpu_times()
+    return sum(idle_s for cpu, (_, idle_s) in each.items() if cpus is None or cpu in cpus)
+
+
+def _cpu_times() -> dict[int, tuple[float, float]]:
+    """Seconds that each core was busy, and idle, since boot; guests' seconds are in others' (`man 5 proc_stat`)."""
+    found = {}
+    for line in (PROC / "stat").read_text(encoding="utf-8").splitlines():
+        name, *ticks = line.split()
+        if name.startswith("cpu") and name != "cpu":
+            user, nice, system, idle, iowait, irq, softirq, steal, *guests = (
+                int(each) for each in [*ticks, *"000000"][:10]
+            )
+            busy = user + nice + system + irq + softirq + steal - sum(guests)
+            found[int(name[3:])] = busy / TICKS_PER_S, (idle + iowait) / TICKS_PER_S
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Living processes that a process has started, and those that they have."""
+    task = PROC / str(pid) / "task"
+    try:
+        lists = [folder / "children" for folder in task.iterdir()]
+        found = [int(child) for path in lists for child in path.read_text().split()]
+    except OSError:  # gone meanwhile, or a kernel that keeps no such lists
+        return _children_by_scan(pid)
+    return found + [grandchild for child in found for grandchild in children(child)]
+
+
+def _children_by_scan(pid: int) -> list[int]:
+    parents = {}
+    for name in filter(str.isdigit, os.listdir(PROC)):
+        with suppress(OSError, IndexError):  # it has ended meanwhile
+            parents[int(name)] = int(_stat(name)[1])
+    found = [child for child, parent in parents.items() if parent == pid]
+    for child in found:
+        found += [each for each, parent in parents.items() if parent == child]
+    return found
+
+
+def tree_cpu_s() -> float:
+    """CPU seconds of this process and all below it; it does not fall when a child is reaped.
+
+    Programs that were sent into a session of their own (`setsid`) are of others.
+    """
+    me, ticks, mine = os.getpid(), 0, str(os.getsid(0))
+    for pid in (me, *children(me)):
+        with suppress(OSError):  # reaped meanwhile: its parent has its counts
+            rest = _stat(pid)
+            ticks += sum(map(int, rest[11:15])) if rest[3] == mine else 0  # utime, stime, and of those it has reaped
+    return ticks / TICKS_PER_S
+
+
+def scheduled_s(task: int | str) -> tuple[float, float] | None:
+    """Seconds that a process's main thread, or `thread-self`, has run and has waited for a core; None where not kept.
+
+    The first fields of /proc/TASK/schedstat, in ns (Documentation/scheduler/sched-stats.rst).
+    """
+    try:
+        ran, waited = (PROC / str(task) / "schedstat").read_text(encoding="utf-8").split()[:2]
+    except (OSError, ValueError):
+        return None
+    return int(ran) / 1e9, int(waited) / 1e9
+
+
+def user_and_kernel_s(task: int | str) -> tuple[float, float] | None:
+    """CPU seconds of a process, or of `self/task/NUMBER`, in its own code and in the kernel's; None where not kept."""
+    try:
+        words = _stat(task)
+        return int(words[11]) / TICKS_PER_S, int(words[12]) / TICKS_PER_S
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def swapped_in_bytes() -> int | None:
+    """Bytes that all processes of this node had swapped in since it started (`pswpin`); None where that is not kept."""
+    with suppress(OSError, ValueError, IndexError):
+        text = (PROC / "vmstat").read_text(encoding="utf-8")
+        return int(text.partition("\npswpin ")[2].split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    return None
+
+
+@dataclass(frozen=True)
+class ProcessIO:
+    """What the kernel counted for processes (`man 5 proc_pid_io`, `proc_pid_stat`)."""
+
+    read_calls: int
+    read_bytes: int
+    """Asked for in read calls, cached or not; the pages of mapped files are not in it."""
+    storage_bytes: int
+    """Fetched from storage on their behalf."""
+    minor_faults: int = 0
+    major_faults: int = 0
+
+    def grown(self, before: "ProcessIO") -> "ProcessIO":
+        """What was added since."""
+        return ProcessIO(*(now - then for now, then in zip(astuple(self), astuple(before), strict=True)))
+
+
+def process_io(pid: int) -> ProcessIO | None:
+    """The counters of a running process with all its threads; None where this user or kernel cannot read them.
+
+    A reaped child's counts are added to its parent's: read workers while they live, and never both.
+    """
+    try:
+        lines = (PROC / str(pid) / "io").read_text(encoding="utf-8").splitlines()
+        stat = _stat(pid)
+    except OSError:
+        return None
+    found = {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
+    return ProcessIO(found["syscr"], found["rchar"], found["read_bytes"], int(stat[7]), int(stat[9]))
+
+
+def processes_io(pids: Iterable[int]) -> ProcessIO | None:
+    """The counters of several processes together; None where there are none, or one of them cannot be read."""
+    found = [process_io(pid) for pid in pids]
+    known = [astuple(counted) for counted in found if counted is not None]
+    return ProcessIO(*map(sum, zip(*known, strict=True))) if known and len(known) == len(found) else None
