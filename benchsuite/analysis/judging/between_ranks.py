@@ -11,7 +11,7 @@ from benchsuite.analysis.judging.thresholds import (
     FEWER_BATCHES,
     SLOWER_RANK,
 )
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.inside.samples import RankSamples
 
 
 def between_ranks(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Where | None:

@@ -17,8 +17,8 @@ from benchsuite.analysis.judging.thresholds import (
     QUOTA_SHARE,
 )
 from benchsuite.analysis.metrics import loop_figures, overhead
-from benchsuite.contract.rank_samples import RankSamples, UsedCores
 from benchsuite.host.interference import foreign_load
+from benchsuite.inside.samples import RankSamples, UsedCores
 from benchsuite.results.store.record import MAX_AU
 
 Numbers = Mapping[str, float | int | str]

@@ -21,7 +21,7 @@ from benchsuite.analysis.judging.thresholds import (
     SURE_LOOKS,
     TOLD_LINE,
 )
-from benchsuite.contract.rank_samples import Looks, RankSamples
+from benchsuite.inside.samples import Looks, RankSamples
 
 TOLD = (
     "input_stall_fraction",

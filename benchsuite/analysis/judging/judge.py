@@ -17,7 +17,7 @@ from benchsuite.analysis.judging.thresholds import (
     MOSTLY_KEPT_UP_AU,
     NAMED_STEPS,
 )
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.inside.samples import RankSamples
 
 BETWEEN_RANKS = frozenset({"communication", "imbalance"})
 """Verdicts of what ranks lose by each other."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.thresholds import KERNEL_BESIDE, KERNEL_WAITS, LEAST_LOOKS, MAIN_SHARE
-from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders
+from benchsuite.inside.samples import Looks, RankSamples, SeenReaders
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
 

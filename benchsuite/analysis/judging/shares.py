@@ -22,12 +22,13 @@ from benchsuite.analysis.judging.thresholds import (
     MEMORY_SHARE,
     QUEUED_SHARE,
     QUOTA_SHARE,
+    READ_IN_PIECES,
     REFILL_CAUSE,
     SATURATED_SHARE,
     SHUFFLING_SHARE,
     SWAPPED_SHARE,
 )
-from benchsuite.contract.rank_samples import Looks, RankSamples, SeenReaders, UsedCores
+from benchsuite.inside.samples import Looks, RankSamples, SeenReaders, UsedCores
 
 
 def of_step(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> Shares:
@@ -151,7 +152,7 @@ def _of_shards(shares: Shares, rank: RankSamples) -> Shares:
     if any(share_of(looks.readers, "ended") >= ENDED_SHARE for looks in _all_looks(rank)):
         return {Where("waiting", "no_shard"): 1.0}
     reads, amplified = Where("storage", "reads"), amplification(rank)
-    if reads in shares and amplified is not None and amplified >= AMPLIFIED:
+    if reads in shares and amplified is not None and amplified >= AMPLIFIED and _reads_pieces(rank):
         return {Where("storage", "amplification") if where == reads else where: s for where, s in shares.items()}
     return shares
 
@@ -183,6 +184,21 @@ def share_of(counts: Mapping[str, float], word: str) -> float:
     """The share of one word in counts of looks; 0 where there were none."""
     total = sum(counts.values())
     return counts.get(word, 0.0) / total if total else 0.0
+
+
+def _reads_pieces(rank: RankSamples) -> bool:
+    """Whether what is read beyond a sample belongs to others: the bytes of a trial's samples are known.
+
+    A loop's batches may hold less than its samples do, as where images are made smaller. There the reads have to be
+    seen within a library that reads in pieces.
+    """
+    if rank.seen_readers is None or not rank.seen_readers.batch_bytes:
+        return True
+    reads = [
+        line for looks in _all_looks(rank) for line in looks.lines if line.word == "reads" and line.phase != "body"
+    ]
+    pieces = sum(line.looks for line in reads if line.line.partition(".")[0] in READ_IN_PIECES)
+    return bool(reads) and pieces >= MAIN_SHARE * sum(line.looks for line in reads)
 
 
 def amplification(rank: RankSamples) -> float | None:

@@ -48,6 +48,8 @@ ENDED_SHARE = 0.4
 had one, the loop would wait for hardly more than half as long."""
 AMPLIFIED = 4.0
 """Bytes read over bytes handed on: above it most of what is read is of no use. Pictures decode to more, not to less."""
+READ_IN_PIECES = frozenset({"h5py", "netCDF4", "pyarrow", "tables", "tensorstore", "xarray", "zarr"})
+"""Libraries that fetch a whole piece of a file for a part of it: chunks of HDF5 and Zarr, row groups of Parquet."""
 KERNEL_BESIDE = 0.25
 """Computing on samples takes the kernel up to so much of its own time, for memory mostly; more is for its calls."""
 KERNEL_WAITS = 0.1

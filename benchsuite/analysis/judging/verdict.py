@@ -11,7 +11,7 @@ from benchsuite.analysis.judging.lost_time import Where, num_steps
 from benchsuite.analysis.judging.remedies import remedies
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.thresholds import MIN_STEPS
-from benchsuite.contract.rank_samples import RankSamples
+from benchsuite.inside.samples import RankSamples
 from benchsuite.results.render import judged
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 

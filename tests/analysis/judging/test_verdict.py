@@ -182,6 +182,8 @@ BOUND: dict[str, Any] = {"who": {"cpus": (0,)} | WAITS_FOR_CORES, "used": {"own_
 QUOTA: dict[str, Any] = {"who": {"queued_fraction": 0.5}, "used": {"throttled_fraction": 0.8, "idle_cores": 6.0}}
 OTHERS = {"own_cpu_s": 6.0, "everyone_cpu_s": 78.0, "idle_cores": 0.1}
 CHUNKS = Reads(2000 * BATCH, 2000 * BATCH, seconds=10.0)
+IN_HDF5 = seen(at("reads"), None, None)
+IN_HDF5 = replace(IN_HDF5, lines=[replace(IN_HDF5.lines[0], line="h5py.__getitem__ (train.py:12)")])
 MAPPED = Reads(0, 100 * BATCH, seconds=10.0)
 LITTLE = Reads(BATCH, 0, seconds=10.0)
 PASSES = {"load": ([2.0] + [0.0] * 24) * 4, "other": [0.02] * 100}
@@ -197,7 +199,10 @@ LOOPS = {
     "two workers open and read small files": case("storage/reads", loop(at("reads"))),
     "a loop without workers reads files": case("storage/reads", loop({}, load=at("reads"), workers=0)),
     "an LMDB file is not in memory": case("storage/mapped_pages", loop(at("faults"), reads=MAPPED)),
-    "a sample brings twenty": case("storage/amplification", loop(at("reads"), reads=CHUNKS), counted=True),
+    "a chunk of HDF5 holds twenty samples": case(
+        "storage/amplification", loop(at("reads"), reads=CHUNKS, looks=IN_HDF5), counted=True
+    ),
+    "large photographs are made smaller": case("storage/reads", loop(at("reads"), reads=CHUNKS), counted=True),
     "two workers augment photographs": case("preprocessing/decode", loop(DECODE)),
     "a loop without workers decodes": case("preprocessing/decode", loop({}, load=DECODE, workers=0)),
     "workers pad sentences to a batch": case("preprocessing/collate", loop(at("collate"))),
