@@ -116,7 +116,7 @@ def test_every_verb_has_an_example_that_can_be_typed() -> None:
     for words, lines in EXAMPLES.items():
         for line in lines:
             assert line.startswith(f"benchsuite {words}"), line
-            path, command, rest = leaf(line.split()[1:])
+            path, command, rest = leaf(line.partition(" -- ")[0].split()[1:])
             assert path == words
             known = {option for one in command.params for option in one.opts}
             assert {word for word in rest if re.match(r"--?[a-z]", word)} <= known, line

@@ -39,6 +39,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "advise": ("sweep:advise", "Find the format and the workers for your data."),
     },
     "Measure": {
+        "run": ("run:run", "Measure a training command of yours as it is."),
         "data": ("data:data_app", "Make, convert and check datasets."),
         "sweep": ("sweep:sweep", "Run the grid of a sweep file."),
         "search": ("sweep:search", "Find the largest number of emulated accelerators."),
@@ -80,6 +81,10 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "trial": (
         "benchsuite trial spec.yaml -o precision=bf16 --profile io",
         "benchsuite trial spec.yaml -o world_size=512 --validate",
+    ),
+    "run": (
+        "benchsuite run -- python train.py",
+        "benchsuite run --session after -- torchrun --nproc-per-node 8 train.py",
     ),
     "data generate": ("benchsuite data generate data/kits/hdf5 --workload unet3d --format hdf5",),
     "data convert": ("benchsuite data convert ~/photos data --format all",),
@@ -241,7 +246,8 @@ def _command(name: str, target: str) -> Command:
     defined = getattr(module, attribute)
     if not isinstance(defined, typer.Typer):
         verb = typer.Typer(add_completion=False, rich_markup_mode=None)
-        verb.command(name, epilog=getattr(module, "EPILOG", None))(defined)
+        settings = getattr(module, "SETTINGS", None)
+        verb.command(name, epilog=getattr(module, "EPILOG", None), context_settings=settings)(defined)
         defined = verb
     command = typer.main.get_command(defined)
     command.name = name

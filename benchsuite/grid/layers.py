@@ -18,7 +18,7 @@ from benchsuite.host.site import BATCH, check_values, config_files
 from benchsuite.workloads.layout import ONE_RANK
 
 PREFIX = "BENCHSUITE_"
-RESERVED = ("STORE", "SITE", "BUCKETS", "USER_CONFIG", "AGENT", "CHART", "JOB_RANKS_PER_NODE")
+RESERVED = ("STORE", "SITE", "BUCKETS", "USER_CONFIG", "AGENT", "CHART", "JOB_RANKS_PER_NODE", "RUN")
 RESERVED_PREFIXES = ("NIGHTLY_", "TEST_", "IMAGENET_")
 """Environment variables with another meaning than a field of a trial."""
 BUILT_IN = "built-in"

@@ -32,6 +32,7 @@ from tests.results.made import made_record
 Run = Callable[..., tuple[int, str, str]]
 
 VERBS = [
+    "run",
     "sweep",
     "search",
     "status",

@@ -1,0 +1,310 @@
+"""`benchsuite run` within a process of someone else's training: what is replaced in torch, and what is written.
+
+It fails open: an error of ours is one line, and then nothing is measured any more. It writes into the run's folder,
+and nowhere else.
+"""
+
+import atexit
+import functools
+import inspect
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing import util
+from pathlib import Path
+from typing import Any
+
+from .collectives import wrap_waits
+from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
+from .looks import Looker, Tally
+from .loop import Loop, RowCounter, kinds_of_steps
+from .rank_file import LoopFacts, RankReport, identity, thinned
+from .samples import RankSamples
+from .timestamps import stamps_for
+from .training import Training
+from .workers import Inside, LookInside, TimedCollate
+
+VARIABLE = "BENCHSUITE_RUN"
+WRITES_APART_S = 10.0
+STEPS_FOR_AN_ANSWER = 30
+LOOKS_FOLDER = "looks"
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the environment says of the run that this process belongs to."""
+
+    folder: Path
+    parent: str
+    job: str | None
+    replays: bool
+    every_s: float
+
+    @classmethod
+    def here(cls) -> "Run | None":
+        """The run of this process; None where it has ended, or this is another job that inherited its environment."""
+        told = json.loads(os.environ[VARIABLE])
+        run = cls(Path(told["folder"]), told["parent"], told["job"], told["replays"], told["every_s"])
+        is_other = run.job is not None and os.environ.get("SLURM_JOB_ID", run.job) != run.job
+        return None if is_other or not run.folder.is_dir() else run
+
+
+class Job:
+    """The measuring of this process."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.is_off = run, False
+        self.training = Training(self.begin, self.note_step)
+        self.began_at_s = time.time()
+        self.collate_s: dict[Hashable, list[float]] = {}
+        """CPU seconds that each loader's own process took to collate."""
+        self._state: RankReport | None = None
+        self._written: RankReport | None = None
+        self._due_s = 0.0
+        self._told_enough = False
+
+    def guard(self, note: Callable[..., Any], default: Any = None) -> Callable[..., Any]:
+        """A note that can do the training no harm."""
+
+        def guarded(*arguments: Any) -> Any:
+            if self.is_off:
+                return default
+            try:
+                return note(*arguments)
+            except Exception as error:
+                self.give_up(error)
+                return default
+
+        return guarded
+
+    def give_up(self, error: Exception) -> None:
+        """Measure no more, and say so."""
+        self.is_off = True
+        where = f"{type(error).__name__}: {error}"
+        sys.stderr.write(f"benchsuite run: this process is no longer measured: {where}\n")
+
+    def begin(self, iterator: Any) -> Instruments:
+        """The instruments of a loop whose first batch to be trained on came from this iterator."""
+        workers, prefetch = getattr(iterator, "_num_workers", None), getattr(iterator, "_prefetch_factor", None)
+        queue = None if workers is None else workers * (prefetch or 0)
+        beside = (UNKNOWN_QUEUE if queue is None else queue) if self.run.replays else None
+        kinds = kinds_of_steps(FIRST_STEPS + (queue + 1 if queue else 0), beside)
+        loop = Loop(
+            kinds,
+            lambda: stamps_for(None),
+            RowCounter(getattr(iterator, "_index_sampler", None), None),
+            self.run.replays,
+        )
+        loop.looker = Looker(loop.phase, loop.reading, self.guard(self._write))
+        stay = getattr(iterator, "_persistent_workers", False)
+        collate_s = self.collate_s.get(key_of(iterator)) if not workers else None
+        collate = None if collate_s is None else TimedCollate(len, collate_s)
+        self.loader, self.num_workers = type(iterator).__name__, workers
+        return Instruments(loop, queue, stay, Inside(str(self.run.folder / LOOKS_FOLDER)), collate)
+
+    def note_step(self) -> None:
+        """Renew what is to be written, now and then, in the thread that trains."""
+        instruments = self.training.instruments
+        assert instruments is not None, "a step has ended"
+        steps = instruments.loop.steps.num_steps
+        if time.perf_counter() < self._due_s and (self._told_enough or steps < STEPS_FOR_AN_ANSWER):
+            return
+        self._told_enough = steps >= STEPS_FOR_AN_ANSWER
+        self._state = self.report(instruments)
+        self._due_s = time.perf_counter() + min(WRITES_APART_S, self.run.every_s)
+
+    def report(self, instruments: Instruments, ended_by: str | None = None) -> RankReport:
+        """What has been measured so far."""
+        loop = instruments.loop
+        rank, ranks, group = identity()
+        facts = LoopFacts(
+            loop.stamps.device,
+            loop.num_passes,
+            loop.num_uncounted,
+            loop.num_replayed,
+            loop.before_s,
+            loop.others_load_s / (loop.steps.seconds or 1.0),
+            len(os.sched_getaffinity(0)),
+            self.loader,
+            self.num_workers,
+        )
+        return RankReport(
+            script=Path(sys.argv[0] or "python").name,
+            rank=rank,
+            world_size=ranks,
+            group=group,
+            node=os.uname().nodename,
+            pid=os.getpid(),
+            parent=self.run.parent,
+            began_at_s=self.began_at_s,
+            written_at_s=time.time(),
+            ended_by=ended_by,
+            loop=facts,
+            samples=thinned(instruments.samples(rank)),
+        )
+
+    def _write(self, _tally: Tally | None = None) -> None:
+        state, instruments = self._state, self.training.instruments
+        if state is None or state is self._written or instruments is None:
+            return
+        with suppress(OSError):  # the run's folder is gone, or its disk is full: there may be room later
+            replace(state, samples=_with_looks_inside(state.samples, instruments)).write(self.run.folder)
+        self._written = state
+
+    def end(self) -> None:
+        """Write the last state, with why the process ends."""
+        instruments = self.training.instruments
+        if instruments is None or self.is_off:
+            return
+        instruments.loop.finish()
+        failed: type | None = getattr(sys, "last_type", None)
+        self._state = self.report(instruments, failed.__name__ if failed else "end")
+        self._write()
+
+
+def _with_looks_inside(samples: RankSamples, instruments: Instruments) -> RankSamples:
+    if samples.looks is None:
+        return samples
+    return replace(samples, looks=replace(samples.looks, inside=instruments.seen_inside()))
+
+
+def key_of(loader: Any) -> Hashable:
+    """What a DataLoader and its iterators have in common, and others do not."""
+    dataset = getattr(loader, "dataset", None) or getattr(loader, "_dataset", None)
+    return id(dataset), id(getattr(loader, "_index_sampler", None))
+
+
+_job: Job | None = None
+
+
+def arm() -> None:
+    """Begin to measure this process, which is about to train; once."""
+    global _job
+    run = Run.here() if _job is None else None
+    if run is None:
+        return
+    _job = Job(run)
+    _replace_loaders(_job)
+    _replace_steps(_job)
+    _begin_anew_in_children(_job)
+    atexit.register(_end)
+
+
+def _end() -> None:
+    if _job is not None:
+        _job.guard(_job.end)()
+
+
+def _begin_anew_in_children(job: Job) -> None:
+    """A child that this process forks is another process: it may train, too."""
+
+    def begin_anew() -> None:
+        job.training = Training(job.begin, job.note_step)
+        job._state, job._due_s, job._told_enough, job.began_at_s = None, 0.0, False, time.time()
+
+    os.register_at_fork(after_in_child=job.guard(begin_anew))
+    util.register_after_fork(job, lambda job: util.Finalize(None, _end, exitpriority=100))  # they end without atexit
+
+
+def _replace_loaders(job: Job) -> None:
+    """See passes begin and batches come."""
+    torch_data: Any = sys.modules["torch.utils.data.dataloader"]
+    ask = job.guard(lambda iterator: job.training.ask(iterator, key_of(iterator)), (False, None))
+    receive = job.guard(lambda iterator, batch: job.training.receive(iterator, key_of(iterator), batch))
+    run_out = job.guard(lambda iterator: job.training.run_out(iterator, key_of(iterator)))
+    begin_pass = job.guard(lambda loader: job.training.open(key_of(loader)))
+    replace_next(torch_data._BaseDataLoaderIter, ask, receive, run_out)
+    iterate = torch_data.DataLoader.__iter__
+
+    @functools.wraps(iterate)
+    def __iter__(self: Any) -> Any:
+        begin_pass(self)
+        return iterate(self)
+
+    torch_data.DataLoader.__iter__ = __iter__
+    make = torch_data._SingleProcessDataLoaderIter.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, loader: Any) -> None:
+        make(self, loader)
+        job.guard(_time_collate)(job, self)
+
+    torch_data._SingleProcessDataLoaderIter.__init__ = __init__
+
+
+def replace_next(
+    kind: Any,
+    ask: Callable[[Any], tuple[bool, Any]],
+    receive: Callable[[Any, Any], None],
+    run_out: Callable[[Any], None],
+) -> None:
+    """See the batches of a kind of iterator come."""
+    following = kind.__next__
+
+    @functools.wraps(following)
+    def __next__(self: Any) -> Any:
+        again, batch = ask(self)
+        if not again:
+            try:
+                batch = following(self)
+            except BaseException:
+                run_out(self)
+                raise
+        receive(self, batch)
+        return batch
+
+    kind.__next__ = __next__
+
+
+def _time_collate(job: Job, iterator: Any) -> None:
+    fetcher = iterator._dataset_fetcher
+    spent_s = job.collate_s.setdefault(key_of(iterator), [0.0])
+    fetcher.collate_fn = TimedCollate(fetcher.collate_fn, spent_s)
+
+
+def _replace_steps(job: Job) -> None:
+    """See backward passes, optimizers' steps and blocking exchanges."""
+    autograd: Any = sys.modules["torch.autograd"]
+    optimizers: Any = sys.modules["torch.optim.optimizer"]
+    begin = job.guard(lambda part, optimizer=None: job.training.begin_part(part, optimizer))
+    end = job.guard(lambda part, optimizer=None: job.training.end_part(part, optimizer))
+
+    def timed(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+            @functools.wraps(function)
+            def call(*arguments: Any, **options: Any) -> Any:
+                begin(part)
+                try:
+                    return function(*arguments, **options)
+                finally:
+                    end(part)
+
+            return call
+
+        return wrap
+
+    # What `Tensor.backward` and `torch.autograd.grad` both call, which torch.compile does not trace.
+    name = "_engine_run_backward" if hasattr(autograd, "_engine_run_backward") else "backward"
+    setattr(autograd, name, timed("backward")(getattr(autograd, name)))
+    optimizers.register_optimizer_step_pre_hook(lambda optimizer, *_: begin("optimizer", id(optimizer)))
+    optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: end("optimizer", id(optimizer)))
+    dist: Any = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available():
+        wrap_waits(timed("communication"))
+
+
+def enter_worker(loop: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Look inside a DataLoader's worker from now on; the arguments of its loop, with a collation that is timed."""
+    run = Run.here()
+    if run is None:
+        return arguments
+    names = list(inspect.signature(loop).parameters)
+    found, place = list(arguments), names.index("collate_fn")
+    LookInside(str(run.folder / LOOKS_FOLDER), WRITES_APART_S)(0)
+    if place < len(found):
+        found[place] = TimedCollate(found[place])
+    return tuple(found)

@@ -1,0 +1,187 @@
+"""The training of this process, as its calls of torch tell it: where its steps begin and end, and what they consist of.
+
+A step begins when the loop asks for a batch. It ends when the loop asks for the next one after a backward pass or an
+optimizer's step; all batches that it asks for before that are of the one step. Loaders whose batches are followed by
+neither, as those of a validation, are told from those that are trained on, and what runs between is no step. Where the
+thread that trains asks no loader, a step ends when the first optimizer has stepped.
+"""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from .instruments import Instruments
+from .loop import Loop
+
+FEW_ASKED = 2
+"""Batches of a loader that are asked for before a backward pass: frameworks ask for one ahead."""
+MANY_ASKED = 16
+"""Batches in a row without a backward pass: this is a validation, though on a loader that is trained on."""
+Begin = Callable[[Any], Instruments]
+
+
+class Training:
+    """What this process trains, one loop after another as one."""
+
+    def __init__(self, begin: Begin, note_step: Callable[[], None]) -> None:
+        """Wait for the first backward pass.
+
+        Args:
+            begin: makes the instruments, of the iterator whose batch was the first to be trained on; None where the
+                thread that trains has asked for none.
+            note_step: is called at the end of each step.
+        """
+        self.instruments: Instruments | None = None
+        self._begin, self._note_step = begin, note_step
+        self._thread = self._asking_thread = 0
+        self._trained_on = set[Hashable]()
+        self._asked: list[Hashable] = []
+        """Loaders, as they were asked since the last backward pass."""
+        self._has_trained = False
+        """Whether a backward pass or an optimizer's step has come since the last batch was asked for."""
+        self._part = "forward"
+        """What is under way in the step's body."""
+        self._depth = 0
+        """Of backward passes, optimizers' steps and exchanges, one within another."""
+        self._loading = self._counts = False
+        """Whether a batch is being made, and whether it is one of a step."""
+        self._optimizer: int | None = None
+        self._perhaps: Hashable = None
+        """A loader that was asked for many batches before the last backward pass."""
+        self._held: dict[Hashable, Any] = {}
+        self._iterator: Any = None
+        self._pass: Hashable = None
+
+    @property
+    def _loop(self) -> Loop:
+        assert self.instruments is not None, "it trains"
+        return self.instruments.loop
+
+    def _is_here(self) -> bool:
+        """Whether this thread trains; before the first backward pass any may be the one that will."""
+        return self.instruments is None or threading.get_ident() == self._thread
+
+    def open(self, loader: Hashable) -> None:
+        """Note that the loop begins to iterate over a loader."""
+        if self.instruments is None or self._loading or not self._is_here():
+            return
+        before = self._pass
+        if self._turn_to(loader) and before == loader:  # it was left in its middle
+            self._loop.close_pass()
+            self._begin_pass(loader)
+
+    def ask(self, iterator: Any, loader: Hashable) -> tuple[bool, Any]:
+        """Note that the loop asks for a batch; whether it is to get the one before again, and that one."""
+        if self._loading or not self._is_here():
+            return False, None
+        self._loading, self._counts = True, self.instruments is not None and self._turn_to(loader)
+        self._asking_thread, self._iterator = threading.get_ident(), iterator
+        self._asked.append(loader)
+        if self._counts and self._loop.in_body:
+            self._loop.mark(self._part)  # of a step that asks for more than one batch
+        again = self._counts and self._loop.ask()
+        return again, self._held.get(loader)
+
+    def receive(self, iterator: Any, loader: Hashable, batch: Any) -> None:
+        """Note that a batch has come."""
+        if not self._is_asked_by(iterator):
+            return
+        self._loading = False
+        if self._counts:
+            self._loop.receive(batch, iterator)
+            if self._loop.keeps_batch:
+                self._held[loader] = batch
+
+    def run_out(self, iterator: Any, loader: Hashable) -> None:
+        """Note that there is no more, or that the loader has failed."""
+        if not self._is_asked_by(iterator):
+            return
+        self._loading = False
+        self._asked = [each for each in self._asked if each != loader]
+        if self._counts:
+            self._loop.run_out()
+            self._loop.close_pass()
+            self._pass = None
+
+    def _is_asked_by(self, iterator: Any) -> bool:
+        """Whether this is the end of what `ask` began: loaders within loaders, and other threads', are none of ours."""
+        return self._loading and self._iterator is iterator and threading.get_ident() == self._asking_thread
+
+    def begin_part(self, part: str, optimizer: int | None = None) -> None:
+        """Note that a backward pass, an optimizer's step or an exchange begins that its caller waits for."""
+        if self.instruments is None and part != "communication":
+            self._begin_to_watch()
+        if self.instruments is None or not self._is_here():
+            return
+        if part != "communication":
+            self._has_trained = True
+            self._learn()
+            self._optimizer = self._optimizer or optimizer
+        self._depth += 1
+        if self._depth == 1:
+            self._loop.mark("forward" if part == "backward" else self._part)
+
+    def end_part(self, part: str, optimizer: int | None = None) -> None:
+        """Note its end."""
+        if self.instruments is None or not self._is_here() or not self._depth:
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        self._loop.mark(part)
+        if part != "communication":
+            self._part = "other"
+        if optimizer is not None and optimizer == self._optimizer and not self._trained_on:
+            self._end_step()
+            self._loop.resume(False)
+            self._loop.begin_body()
+
+    def _begin_to_watch(self) -> None:
+        self._thread = threading.get_ident()
+        if self._asking_thread != self._thread:
+            self._iterator, self._asked, self._loading = None, [], False
+        self.instruments = self._begin(self._iterator)
+        self._loop.num_uncounted += 1  # the step under way
+        if self._iterator is None:
+            self._begin_pass(None)
+            self._loop.begin_body()
+
+    def _learn(self) -> None:
+        """Note which of the loaders that were asked have given what is trained on.
+
+        One that was asked for many batches may have been validated with; where that comes before each backward pass, it
+        is trained on.
+        """
+        times, last = Counter(self._asked), self._asked[-1] if self._asked else None
+        self._trained_on |= {
+            each for each, count in times.items() if count <= FEW_ASKED and (each == last or count == 1)
+        }
+        if last is not None and last == self._perhaps:
+            self._trained_on.add(last)
+        self._perhaps = last
+
+    def _turn_to(self, loader: Hashable) -> bool:
+        """End the step before, if there was one, and begin one; whether this loader's batches are trained on."""
+        trained_on = loader in self._trained_on and self._asked.count(loader) < MANY_ASKED
+        if self._has_trained:
+            self._end_step()
+        self._part = "forward"
+        if not trained_on:
+            self._loop.pause()
+            return False
+        if self._pass is None:
+            self._loop.close_pass()
+            self._begin_pass(loader)
+        self._loop.resume(loader in self._held)
+        return True
+
+    def _begin_pass(self, loader: Hashable) -> None:
+        self._pass = loader
+        self._loop.begin_pass()
+
+    def _end_step(self) -> None:
+        if self._loop.in_step:
+            self._loop.end_step(bool(self._held))
+        self._has_trained, self._asked, self._part = False, [], "forward"
+        self._note_step()
