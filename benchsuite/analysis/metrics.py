@@ -206,11 +206,18 @@ def utilization_mlperf(results: Sequence[RankSamples], step_s: float) -> float |
     return float(np.mean(of_ranks))
 
 
-def input_stall_fraction(results: Sequence[RankSamples]) -> float:
+def asks_loader(rank: RankSamples) -> bool:
+    """Whether the steps of a rank ask a loader for batches; a loop's own function may make them in its body."""
+    return any("load" in block.parts_s() for block in rank.blocks)
+
+
+def input_stall_fraction(results: Sequence[RankSamples]) -> float | None:
     """Share of the steps that is waiting for input: of each what its hungriest rank waits, as others wait for it.
 
-    Where not every step was kept it is the share of the hungriest rank.
+    Where not every step was kept it is the share of the hungriest rank. None where no loader is asked.
     """
+    if not all(map(asks_loader, results)):
+        return None
     waited_s = steps_s = 0.0
     for window in windows(results, "loader"):
         if window.is_in_step:

@@ -25,7 +25,7 @@ def run(
         typer.Option("--ceiling", help="replay: measure AU by training on some batches again. This changes the model."),
     ] = None,
 ) -> None:
-    """Measure a training command of yours as it is. It says what holds the training back: at its end, and at SIGTERM."""
+    """Measure a training command of yours as it is, and say what holds it back: at its end, and at SIGTERM."""
     from benchsuite.watcher import run as running
 
     options = running.Options(ResultsStore(store), name, check_session(session), every, ceiling is not None)

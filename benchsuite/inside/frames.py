@@ -179,13 +179,21 @@ def user_line(frame: FrameType) -> str | None:
     """The innermost line of the user's own code, with what it calls: `torch.save (train.py:41)`; None where none is."""
     called: FrameType | None = None
     for each in frames_of(frame):
-        if called is not None and str(called.f_globals.get("__name__")).startswith("benchsuite."):
+        if called is not None and _is_ours(called):
             return None
-        if is_users(each.f_code.co_filename) and not str(each.f_globals.get("__name__")).startswith("benchsuite."):
+        if is_users(each.f_code.co_filename) and not _is_ours(each):
             name = each.f_code.co_qualname if called is None else _name_of(called)
             return f"{name} ({Path(each.f_code.co_filename).name}:{each.f_lineno})"
         called = each
     return None
+
+
+OWN = (f"{__package__.partition('.')[0]}.", "benchsuite.")
+"""How the names of our modules begin, here and where `benchsuite run` has loaded them."""
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(OWN)
 
 
 def _name_of(frame: FrameType) -> str:

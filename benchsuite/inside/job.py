@@ -29,7 +29,8 @@ from .training import Training
 from .workers import Inside, LookInside, TimedCollate
 
 VARIABLE = "BENCHSUITE_RUN"
-WRITES_APART_S = 10.0
+FIRST_APART_S, WRITES_APART_S = 1.0, 10.0
+"""How long after the first file the next one is written, and how long after each other they are later on."""
 STEPS_FOR_AN_ANSWER = 30
 LOOKS_FOLDER = "looks"
 
@@ -64,8 +65,10 @@ class Job:
         """CPU seconds that each loader's own process took to collate."""
         self._state: RankReport | None = None
         self._written: RankReport | None = None
-        self._due_s = 0.0
+        self._due_s, self._apart_s = 0.0, FIRST_APART_S
         self._told_enough = False
+        self._identity: tuple[int, int, str] | None = None
+        """The rank among several, kept: the group may be gone when the last is written."""
 
     def guard(self, note: Callable[..., Any], default: Any = None) -> Callable[..., Any]:
         """A note that can do the training no harm."""
@@ -115,12 +118,15 @@ class Job:
             return
         self._told_enough = steps >= STEPS_FOR_AN_ANSWER
         self._state = self.report(instruments)
-        self._due_s = time.perf_counter() + min(WRITES_APART_S, self.run.every_s)
+        self._due_s = time.perf_counter() + min(self._apart_s, self.run.every_s)
+        self._apart_s = min(WRITES_APART_S, 2 * self._apart_s)
 
     def report(self, instruments: Instruments, ended_by: str | None = None) -> RankReport:
         """What has been measured so far."""
         loop = instruments.loop
-        rank, ranks, group = identity()
+        found = self._identity or identity()
+        rank, ranks, group = found
+        self._identity = found if ranks > 1 else None
         facts = LoopFacts(
             loop.stamps.device,
             loop.num_passes,
@@ -204,7 +210,8 @@ def _begin_anew_in_children(job: Job) -> None:
 
     def begin_anew() -> None:
         job.training = Training(job.begin, job.note_step)
-        job._state, job._due_s, job._told_enough, job.began_at_s = None, 0.0, False, time.time()
+        job._state, job._due_s, job._apart_s, job._told_enough = None, 0.0, FIRST_APART_S, False
+        job._identity, job.began_at_s = None, time.time()
 
     os.register_at_fork(after_in_child=job.guard(begin_anew))
     util.register_after_fork(job, lambda job: util.Finalize(None, _end, exitpriority=100))  # they end without atexit

@@ -295,10 +295,12 @@ class Loop:
             self._find_feeders(iterator, self._lived_before)
         self.begin_body()
 
-    def begin_body(self) -> None:
-        """Begin the part of a step that has its batch, or needs none."""
+    def begin_body(self, loads: bool = True) -> None:
+        """Begin the part of a step that has its batch, or asks for none."""
         _in_their_bodies[self] = threading.get_ident()
         if self._kind in COUNTED:
+            if not loads:
+                self.loads.skip()
             self._look()
             self._phase = "body"
 

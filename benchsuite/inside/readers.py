@@ -79,6 +79,11 @@ class LoadTimes:
             self.body_own_s += self._began[1] - own_s
             self.body_process_s += time.process_time() - process_s
 
+    def skip(self) -> None:
+        """Note that a step has no load."""
+        self.begin()
+        self.end()
+
     def end(self) -> None:
         """Note that the load has ended; called in the thread that called `begin`."""
         own_s, fed_s, beside_s = self._used()

@@ -135,7 +135,7 @@ class Training:
         if optimizer is not None and optimizer == self._optimizer and not self._trained_on:
             self._end_step()
             self._loop.resume(False)
-            self._loop.begin_body()
+            self._loop.begin_body(loads=False)
 
     def _begin_to_watch(self) -> None:
         self._thread = threading.get_ident()
@@ -145,7 +145,7 @@ class Training:
         self._loop.num_uncounted += 1  # the step under way
         if self._iterator is None:
             self._begin_pass(None)
-            self._loop.begin_body()
+            self._loop.begin_body(loads=False)
 
     def _learn(self) -> None:
         """Note which of the loaders that were asked have given what is trained on.

@@ -66,13 +66,16 @@ class Told:
     """Seconds until steps began to count."""
     others_load_share: float = 0.0
     """Share of the steps in which another watched loop of this thread waited for its input."""
+    data_can_be_named: bool = True
+    """Whether the user could have said where the samples lie."""
 
 
 def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     """Every figure that the loops give, and the verdict; the step and its parts are those of the slowest rank."""
     found = watched_figures(ranks, told.reads_counted, _is_whole(told))
     au = found["au"]
-    found["utilization"] = 1 - found["input_stall_fraction"] if au is None else au
+    stall = found["input_stall_fraction"]
+    found["utilization"] = (None if stall is None else 1 - stall) if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     slowest = ranks[slowest_rank(ranks, "loader")]
     setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores, watched=True)
@@ -158,7 +161,7 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
         *_wrapped(_answer(found)),
         *(_wrapped(f"Try {found['bottleneck_remedy']}.") if found["bottleneck_remedy"] else []),
         *_table(found),
-        _rates(found, names_data=told.reads_counted is not None),
+        _rates(found, told.data_can_be_named and told.reads_counted is None),
         *([] if found["au"] is None else [f"utilization {found['au']:.2f} = {found['utilization_is']}"]),
         *_own(found),
         *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
@@ -180,11 +183,11 @@ def _before(rank: RankSamples, told: Told) -> list[str]:
 
 def progress_line(now: str, step: str, found: Mapping[str, Any], verdict: str) -> str:
     """A line on a training that goes on; `verdict`: one that is new."""
-    rate, ranks = found["samples_per_s"], found["world_size"]
+    rate, ranks, stall = found["samples_per_s"], found["world_size"], found["input_stall_fraction"]
     parts = [
         step,
         f"{1 / found['step_s_mean']:.1f} steps/s" if rate is None else f"{rate:,.0f} samples/s",
-        f"waiting for input {judged.percent(found['input_stall_fraction'])}",
+        "" if stall is None else f"waiting for input {judged.percent(stall)}",
         verdict.replace("_", " "),
         f"slowest rank {found['slowest_rank']}" if ranks > 1 and found.get("slowest_rank") is not None else "",
     ]
@@ -245,13 +248,13 @@ def _table(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _rates(found: Mapping[str, Any], names_data: bool = True) -> str:
-    """Samples and bytes per second, as far as they are known; `names_data`: the watch was told where samples lie."""
+def _rates(found: Mapping[str, Any], says_how: bool = False) -> str:
+    """Samples and bytes per second, as far as they are known; `says_how`: by which argument more would be known."""
     rate, read, stored = (found[name] for name in ("samples_per_s", "read_call_bytes_per_s", "storage_bytes_per_s"))
     parts = [f"{1 / found['step_s_mean']:.1f} steps/s" if rate is None else f"{rate:,.0f} samples/s"]
     if read is not None:
         parts.append(f"{read / 1e6:,.1f} MB/s asked for in read calls")
-    unknown = "from storage: not known here" if names_data else UNNAMED_DATA
+    unknown = UNNAMED_DATA if says_how else "from storage: not known here"
     parts.append(unknown if stored is None else f"{stored / 1e6:,.1f} MB/s from storage")
     return " · ".join(parts)
 

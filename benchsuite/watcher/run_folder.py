@@ -53,6 +53,7 @@ class TrainingOfRun(NamedTuple):
             num_passes=first.loop.num_passes,
             num_uncounted=first.loop.num_uncounted,
             before_s=first.loop.before_s,
+            data_can_be_named=False,
             others_load_share=first.loop.others_load_share,
         )
 

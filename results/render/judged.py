@@ -123,6 +123,8 @@ def _has(numbers: Numbers, name: str) -> bool:
 
 
 def _input(numbers: Numbers) -> str:
+    if "asks_no_loader" in numbers:
+        return "the loop asks no loader, so that making its batches is a part of its body"
     if "input_stall_fraction" not in numbers:
         return "the input is in memory"
     who = f"rank {numbers['rank']}" if "rank" in numbers else "the loop"
@@ -276,6 +278,8 @@ def answer(verdict: str, cause: str | None, said: str, numbers: Numbers, alterna
     """The answer in a sentence or two; `said` is the evidence."""
     if numbers.get("doubt") == "too_few":
         return f"{said[:1].upper()}{said[1:]}. Run at least 30."
+    if verdict == "compute" and "asks_no_loader" in numbers:
+        return _sentences("; ".join(["Computation takes the step", _input(numbers), *_long_steps(numbers)]))
     if verdict == "compute":
         stall = numbers.get("input_stall_fraction", 0.0)
         waits = "never waits for input" if stall < 0.01 else "hardly waits for input"

@@ -42,7 +42,8 @@ def doubt(figures: Mapping[str, Any], setting: Setting, samples: Sequence[RankSa
     Shares are told as they were measured: what is above 1 was measured wrong, and nothing is cut to fit.
     """
     for rank in samples:
-        if found := _of_rank(rank, "plain" if figures.get("input_stall_fraction") is None else "loader"):
+        kinds = {block.kind for block in rank.blocks}
+        if found := _of_rank(rank, "loader" if "loader" in kinds else "plain"):
             return Doubt(found.name, {**found.numbers, **({"rank": rank.rank} if len(samples) > 1 else {})})
     au = figures.get("au")
     if au is not None and au > MAX_AU and not setting.emulated:

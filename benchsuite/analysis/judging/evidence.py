@@ -21,6 +21,7 @@ from benchsuite.analysis.judging.thresholds import (
     SURE_LOOKS,
     TOLD_LINE,
 )
+from benchsuite.analysis.metrics import asks_loader
 from benchsuite.inside.samples import Looks, RankSamples
 
 TOLD = (
@@ -57,6 +58,7 @@ def evidence_of(
         **_of_ranks(ranks),
         "waits_in_body": _waits_in_body(figures, rank, setting, lost) or None,
         "workers_stay": True if seen is not None and seen.workers_stay else None,
+        "asks_no_loader": (setting.watched and not asks_loader(rank)) or None,
         "amplification": amplification(rank),
         "reader_queue_fraction": queued_share(seen) if seen is not None else None,
         "throttled_fraction": used.throttled_fraction if used is not None else None,
