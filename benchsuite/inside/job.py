@@ -11,8 +11,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import util
 from pathlib import Path
@@ -22,7 +22,7 @@ from .collectives import wrap_waits
 from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
 from .looks import Looker, Tally
 from .loop import Loop, RowCounter, kinds_of_steps
-from .rank_file import LoopFacts, RankReport, identity, thinned
+from .rank_file import LoopFacts, RankReport, exchanges, identity, thinned
 from .samples import RankSamples
 from .timestamps import stamps_for
 from .training import Training
@@ -161,6 +161,10 @@ class Job:
             replace(state, samples=_with_looks_inside(state.samples, instruments)).write(self.run.folder)
         self._written = state
 
+    def training_has_computed(self) -> None:
+        """Note that a backward pass has computed, and has to wait for other ranks at most."""
+        self.training.note_computed()
+
     def end(self) -> None:
         """Write the last state, with why the process ends."""
         instruments = self.training.instruments
@@ -296,12 +300,37 @@ def _replace_steps(job: Job) -> None:
 
     # What `Tensor.backward` and `torch.autograd.grad` both call, which torch.compile does not trace.
     name = "_engine_run_backward" if hasattr(autograd, "_engine_run_backward") else "backward"
-    setattr(autograd, name, timed("backward")(getattr(autograd, name)))
+    timed_backward, note_computed = timed("backward")(getattr(autograd, name)), job.guard(job.training_has_computed)
+
+    @functools.wraps(timed_backward)
+    def backward(outputs: Any, *arguments: Any, **options: Any) -> Any:
+        with _told_when_computed(outputs, note_computed) if exchanges() else nullcontext():
+            return timed_backward(outputs, *arguments, **options)
+
+    setattr(autograd, name, backward)
     optimizers.register_optimizer_step_pre_hook(lambda optimizer, *_: begin("optimizer", id(optimizer)))
     optimizers.register_optimizer_step_post_hook(lambda optimizer, *_: end("optimizer", id(optimizer)))
     dist: Any = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available():
         wrap_waits(timed("communication"))
+
+
+@contextmanager
+def _told_when_computed(outputs: Any, note: Callable[[], None]) -> Iterator[None]:
+    """Within a backward pass: call `note` when it has computed, before the engine waits for DDP's exchange.
+
+    Engine callbacks run in the order of queueing; this one is queued when the pass begins, DDP's later.
+    """
+    engine: Any = sys.modules["torch.autograd"].Variable._execution_engine
+    first = outputs[0] if isinstance(outputs, tuple) and outputs else outputs
+    handle = None
+    if getattr(first, "requires_grad", False):
+        handle = first.register_hook(lambda _gradient: engine.queue_callback(note))
+    try:
+        yield
+    finally:
+        if handle is not None:
+            handle.remove()
 
 
 def enter_worker(loop: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -267,6 +267,7 @@ class Loop:
 
     def ask(self) -> bool:
         """Note that the loop asks for a batch; whether it is to get the one before again instead."""
+        _in_their_bodies.pop(self, None)  # one that asks for more than one batch a step waits for none but itself
         if self._kind in REPLAYED:
             return True
         if self._kind in COUNTED:

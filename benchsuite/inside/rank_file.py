@@ -60,15 +60,21 @@ class RankReport:
         write_new(folder / name, json.dumps(self, default=vars))
 
 
+def exchanges() -> bool:
+    """Whether this process is one of several ranks."""
+    dist: Any = sys.modules.get("torch.distributed")
+    return bool(dist is not None and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+
+
 def identity() -> tuple[int, int, str]:
     """This process's rank, the number of ranks, and what names their training; alone: 0 of 1."""
     alone = f"{socket.gethostname()}-{os.getpid()}"
-    dist: Any = sys.modules.get("torch.distributed")
-    if dist is None or not dist.is_available() or not dist.is_initialized():
+    if not exchanges():
         return 0, 1, alone
+    dist: Any = sys.modules["torch.distributed"]
     rank, ranks = dist.get_rank(), dist.get_world_size()
     where = "-".join(os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))
-    return rank, ranks, where if ranks > 1 else alone
+    return rank, ranks, where
 
 
 def thinned(samples: RankSamples) -> RankSamples:

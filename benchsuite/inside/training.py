@@ -42,8 +42,10 @@ class Training:
         """Whether a backward pass or an optimizer's step has come since the last batch was asked for."""
         self._part = "forward"
         """What is under way in the step's body."""
-        self._depth = 0
-        """Of backward passes, optimizers' steps and exchanges, one within another."""
+        self._parts: list[str] = []
+        """Backward passes, optimizers' steps and exchanges that are under way, one within another."""
+        self._has_computed = False
+        """Whether the backward pass under way has computed."""
         self._loading = self._counts = False
         """Whether a batch is being made, and whether it is one of a step."""
         self._optimizer: int | None = None
@@ -118,24 +120,36 @@ class Training:
             self._has_trained = True
             self._learn()
             self._optimizer = self._optimizer or optimizer
-        self._depth += 1
-        if self._depth == 1:
-            self._loop.mark("forward" if part == "backward" else self._part)
+        outer = self._parts[-1] if self._parts else None
+        if outer != part:
+            self._loop.mark("forward" if part == "backward" else outer or self._part)
+        self._parts.append(part)
 
     def end_part(self, part: str, optimizer: int | None = None) -> None:
         """Note its end."""
-        if self.instruments is None or not self._is_here() or not self._depth:
+        if self.instruments is None or not self._is_here() or part not in self._parts:
             return
-        self._depth -= 1
-        if self._depth:
+        del self._parts[len(self._parts) - 1 - self._parts[::-1].index(part) :]
+        if not self._parts or self._parts[-1] != part:
+            self._loop.mark("communication" if part == "backward" and self._has_computed else part)
+            self._has_computed = False
+        if self._parts:
             return
-        self._loop.mark(part)
         if part != "communication":
             self._part = "other"
         if optimizer is not None and optimizer == self._optimizer and not self._trained_on:
             self._end_step()
             self._loop.resume(False)
             self._loop.begin_body(loads=False)
+
+    def note_computed(self) -> None:
+        """Note that the backward pass under way has computed: what is left of it is the exchange of gradients.
+
+        It may be another thread that says so, while the one that trains waits.
+        """
+        if self._parts == ["backward"] or self._parts[-2:] == ["optimizer", "backward"]:
+            self._loop.mark("backward")
+            self._has_computed = True
 
     def _begin_to_watch(self) -> None:
         self._thread = threading.get_ident()
