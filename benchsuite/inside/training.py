@@ -18,6 +18,8 @@ FEW_ASKED = 2
 """Batches of a loader that are asked for before a backward pass: frameworks ask for one ahead."""
 MANY_ASKED = 16
 """Batches in a row without a backward pass: this is a validation, though on a loader that is trained on."""
+WITHOUT_LOADER = "without a loader"
+"""The one pass of a loop that asks no loader."""
 Begin = Callable[[Any], Instruments]
 
 
@@ -49,6 +51,8 @@ class Training:
         self._loading = self._counts = False
         """Whether a batch is being made, and whether it is one of a step."""
         self._optimizer: int | None = None
+        self._beside = set[Hashable]()
+        """Loaders that were asked once before the last backward pass, beside the one that was asked last."""
         self._perhaps: Hashable = None
         """A loader that was asked for many batches before the last backward pass."""
         self._held: dict[Hashable, Any] = {}
@@ -117,8 +121,9 @@ class Training:
         if self.instruments is None or not self._is_here():
             return
         if part != "communication":
+            if not self._has_trained:
+                self._learn()
             self._has_trained = True
-            self._learn()
             self._optimizer = self._optimizer or optimizer
         outer = self._parts[-1] if self._parts else None
         if outer != part:
@@ -139,6 +144,8 @@ class Training:
             self._part = "other"
         if optimizer is not None and optimizer == self._optimizer and not self._trained_on:
             self._end_step()
+            if self._pass is None:
+                self._begin_pass(WITHOUT_LOADER)
             self._loop.resume(False)
             self._loop.begin_body(loads=False)
 
@@ -157,23 +164,19 @@ class Training:
             self._iterator, self._asked, self._loading = None, [], False
         self.instruments = self._begin(self._iterator)
         self._loop.num_uncounted += 1  # the step under way
-        if self._iterator is None:
-            self._begin_pass(None)
-            self._loop.begin_body(loads=False)
 
     def _learn(self) -> None:
         """Note which of the loaders that were asked have given what is trained on.
 
-        One that was asked for many batches may have been validated with; where that comes before each backward pass, it
-        is trained on.
+        One that was asked for many batches, or before the last one, may have been validated with. Where that comes
+        before two backward passes in a row, it is trained on.
         """
         times, last = Counter(self._asked), self._asked[-1] if self._asked else None
-        self._trained_on |= {
-            each for each, count in times.items() if count <= FEW_ASKED and (each == last or count == 1)
-        }
-        if last is not None and last == self._perhaps:
+        beside = {each for each, count in times.items() if count == 1 and each != last}
+        self._trained_on |= beside & self._beside
+        if last is not None and (times[last] <= FEW_ASKED or last == self._perhaps):
             self._trained_on.add(last)
-        self._perhaps = last
+        self._beside, self._perhaps = beside, last
 
     def _turn_to(self, loader: Hashable) -> bool:
         """End the step before, if there was one, and begin one; whether this loader's batches are trained on."""
@@ -184,7 +187,7 @@ class Training:
         if not trained_on:
             self._loop.pause()
             return False
-        if self._pass is None:
+        if self._pass in (None, WITHOUT_LOADER):
             self._loop.close_pass()
             self._begin_pass(loader)
         self._loop.resume(loader in self._held)
