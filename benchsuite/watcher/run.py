@@ -273,6 +273,7 @@ def _signals_into(writer: int) -> Iterator[None]:
 def end_as(code: int) -> int:
     """End this process as the command has ended: by the same signal, or with its exit code."""
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        with suppress(OSError):  # of SIGKILL nothing can be said
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
