@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.tables import goal
-from benchsuite import run
+from benchsuite import run_trial
 from benchsuite.results.store.record import TrialFigures
 from benchsuite.runner.device_check import plain_step_s
 
@@ -46,7 +46,7 @@ def trial(spec: Mapping[str, Any]) -> TrialFigures:
         RuntimeError: it failed; with its reason.
     """
     common = {"data": {"source": "synthetic"}, "device": "cuda", "precision": "bf16", "compile": True}
-    record = run({**common, **spec, "measure": {"steps": STEPS, "warmup_steps": 10}})
+    record = run_trial({**common, **spec, "measure": {"steps": STEPS, "warmup_steps": 10}})
     if record.status != "ok":
         raise RuntimeError(record.reason)
     return record.figures

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from bench.__main__ import SECTIONS
-from benchsuite import run
+from benchsuite import run_trial
 from benchsuite.cli.app import EXAMPLES, VERBS, added_verbs, load_verb, run_command
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.trial_spec import parse_sweep, parse_trial
@@ -23,7 +23,7 @@ SWEEPS, EXTENDING = (
 )
 README = (ROOT / "README.md").read_text()
 PAGES = tuple(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "BENCHMARKS.md", "CHANGELOG.md", *PAGES)
+DOCUMENTS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "BENCHMARKS.md", "CHANGELOG.md", *PAGES)
 COMMANDS = ("README.md", *PAGES)
 """Documents whose commands are typed as they stand."""
 
@@ -165,7 +165,7 @@ def test_the_model_in_the_documentation_trains(tmp_path: Path) -> None:
     file = tmp_path / "my_model.py"
     file.write_text(block)
     spec = {"workload": f"{file}:WORKLOAD", "variant": "tiny", "batch_size": 4, "data": {"source": "synthetic"}}
-    record = run({**spec, "measure": {"steps": 4, "warmup_steps": 1}})
+    record = run_trial({**spec, "measure": {"steps": 4, "warmup_steps": 1}})
     assert (record.status, record.reason) == ("ok", None)
     assert record.figures.final_loss is not None and 5 < record.figures.final_loss < 9
     assert record.figures.parameters == 3 * 32 * 49 + 32 + 32 * 1000 + 1000
@@ -184,7 +184,7 @@ def test_mistakes_in_a_model_of_ones_own_are_told_in_one_line(tmp_path: Path, na
     for file, text in (("empty", ""), ("broken", "1 / 0"), ("number", "WORKLOAD = 5")):
         (tmp_path / f"{file}.py").write_text(text)
     with pytest.raises((UserError, WorkloadError)) as caught:
-        run({"workload": f"{tmp_path / name}", "batch_size": 4, "data": {"source": "synthetic"}})
+        run_trial({"workload": f"{tmp_path / name}", "batch_size": 4, "data": {"source": "synthetic"}})
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 

@@ -82,7 +82,7 @@ import storage, workloads, results
 assert [storage.MINE, workloads.MINE, results.MINE] == [1, 1, 1]
 import sys
 import benchsuite
-record = benchsuite.run({"workload": "bert", "variant": "nano", "batch_size": 2, "data": {"source": "synthetic"},
+record = benchsuite.run_trial({"workload": "bert", "variant": "nano", "batch_size": 2, "data": {"source": "synthetic"},
                          "measure": {"steps": 4, "warmup_steps": 1}})
 frame = benchsuite.ResultsStore("store")
 print(record.status, benchsuite.__file__)

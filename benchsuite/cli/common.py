@@ -46,6 +46,15 @@ Tabular = Annotated[TableFormat, typer.Option("--format", help="table, json, csv
 Plain = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
 
 
+def take_in_lost_runs(store: Path) -> None:
+    """Make records of what a killed `benchsuite run` had measured, so that nothing is lost."""
+    runs = store / "runs"
+    if runs.is_dir() and any(runs.iterdir()):
+        from benchsuite.watcher.run_folder import take_in
+
+        take_in(ResultsStore(store))
+
+
 def print_facts(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:
     """Print facts as JSON where the format is json, else as lines for people."""
     if format == "json":

@@ -1,15 +1,27 @@
 """The verbs `submit` and `status`, and those under `nightly`."""
 
+import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from benchsuite.batch.job_script import Scheduler
-from benchsuite.cli.common import DEFAULT_STORE, GROUP, Overrides, Plain, Session, Store, print_facts, warn_of_damage
+from benchsuite.cli.common import (
+    DEFAULT_STORE,
+    GROUP,
+    Overrides,
+    Plain,
+    Session,
+    Store,
+    print_facts,
+    take_in_lost_runs,
+    warn_of_damage,
+)
 from benchsuite.cli.sweep_options import SweepOptions, parse_retry, takes_sweep_options
-from benchsuite.contract.terminal import echo
+from benchsuite.contract.terminal import PlainFormat, echo
 from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import find_sweep_file
@@ -17,6 +29,9 @@ from benchsuite.host.site import JobMode, JobSpec
 from benchsuite.results.render.words import counted, duration, typed
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.status import Standing, planned_trials, session_standing
+
+if TYPE_CHECKING:
+    from benchsuite.watcher.run_folder import GoingOn
 
 Text = str | None
 Number = int | None
@@ -89,19 +104,57 @@ def status(
     store: Store = DEFAULT_STORE,
     overrides: Overrides = None,
     format: Plain = "table",
+    follow: Annotated[bool, typer.Option("--follow", help="Show it again every 5 seconds.")] = False,
 ) -> None:
     """Show which trials are done, running and waiting, which failed, and how long the rest may take."""
     check_session(session)
+    while True:
+        _show_status(file, session, store, overrides, format)
+        if not follow:
+            return
+        time.sleep(FOLLOW_S)
+        echo("\033[H\033[J" if sys.stdout.isatty() else "")
+
+
+def _show_status(
+    file: Path | None, session: str, store: Path, overrides: list[str] | None, format: PlainFormat
+) -> None:
+    take_in_lost_runs(store)
     opened = ResultsStore(store)
     sweep = expand.load_sweep(find_sweep_file(file), overrides or []) if file else None
     standing = session_standing(planned_trials(sweep, session, opened), session, opened, whole=sweep is None)
-    print_facts(format, asdict(standing), _lines(standing))
+    runs = _runs(opened)
+    facts = asdict(standing) | ({"runs": [run._asdict() for run in runs]} if runs else {})
+    print_facts(format, facts, [*_lines(standing), *map(_run_line, runs)])
     if file is None and (others := _other_sessions(standing, opened)):
         echo(f"note: {store} has nothing of session {session}; its sessions: {others}", err=True)
     warn_of_damage(opened)
 
 
 MAX_LISTED = 20
+FOLLOW_S = 5.0
+
+
+def _runs(store: ResultsStore) -> "list[GoingOn]":
+    """The trainings under `benchsuite run` or `watch` that go on."""
+    if not (store.path / "runs").is_dir():
+        return []
+    from benchsuite.watcher.run_folder import going_on  # takes numpy, which `status` seldom needs
+
+    return going_on(store)
+
+
+def _run_line(run: "GoingOn") -> str:
+    """A training that goes on, as a line for people."""
+    ranks = f", {counted(run.ranks, 'rank')}" if run.ranks > 1 else ""
+    parts = [
+        f"running  {run.name} on {run.node}{ranks}: step {run.steps:,}",
+        "" if run.samples_per_s is None else f"{run.samples_per_s:,.0f} samples/s",
+        "" if run.input_stall_fraction is None else f"waiting for input {run.input_stall_fraction:.0%}",
+        (run.bottleneck or "").replace("_", " "),
+        f"told {duration(max(0.0, time.time() - run.told_at_s))} ago",
+    ]
+    return " · ".join(filter(None, parts))
 
 
 def _other_sessions(standing: Standing, store: ResultsStore) -> str:

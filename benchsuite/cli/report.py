@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, Pdf, Store, Svg, drawn_by, warn_of_damage
+from benchsuite.cli.common import DEFAULT_STORE, Pdf, Store, Svg, drawn_by, take_in_lost_runs, warn_of_damage
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
@@ -87,6 +87,7 @@ def report(
         _refuse_table(
             {**files, "--mlperf-storage": mlperf_storage, f"--format {format}": format not in (None, "table")}
         )
+    take_in_lost_runs(store)
     opened = open_session(store, session)
     with without_collector(), _redacted_copy(opened) if redact else nullcontext(opened) as shown:
         if any(files.values()):

@@ -10,28 +10,29 @@ import inspect
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
 from .collectives import wrap_waits
 from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
-from .looks import Looker, Tally
+from .looks import Looker
 from .loop import Loop, RowCounter, kinds_of_steps
-from .rank_file import LoopFacts, RankReport, exchanges, identity, thinned
-from .samples import RankSamples
+from .rank_file import MOST_APART_S, Reporter, exchanges
 from .timestamps import stamps_for
 from .training import Training
 from .workers import Inside, LookInside, TimedCollate
 
 VARIABLE = "BENCHSUITE_RUN"
-FIRST_APART_S, WRITES_APART_S = 1.0, 10.0
-"""How long after the first file the next one is written, and how long after each other they are later on."""
-STEPS_FOR_AN_ANSWER = 30
+ITERATORS = {
+    "torch.utils.data.dataloader": ("_BaseDataLoaderIter",),
+    "torchdata.stateful_dataloader.stateful_dataloader": ("_StatefulBaseDataLoaderIter",),
+    "nvidia.dali.plugin.pytorch": ("DALIGenericIterator", "DALIRaggedIterator"),
+}
+"""Classes whose `__next__` gives a batch, by their modules: of torch 2.6 to 2.13, torchdata 0.11 and DALI 2.4."""
 LOOKS_FOLDER = "looks"
 
 
@@ -44,6 +45,7 @@ class Run:
     job: str | None
     replays: bool
     every_s: float
+    """How often something is said of it."""
 
     @classmethod
     def here(cls) -> "Run | None":
@@ -59,16 +61,14 @@ class Job:
 
     def __init__(self, run: Run) -> None:
         self.run, self.is_off = run, False
-        self.training = Training(self.begin, self.note_step)
-        self.began_at_s = time.time()
         self.collate_s: dict[Hashable, list[float]] = {}
         """CPU seconds that each loader's own process took to collate."""
-        self._state: RankReport | None = None
-        self._written: RankReport | None = None
-        self._due_s, self._apart_s = 0.0, FIRST_APART_S
-        self._told_enough = False
-        self._identity: tuple[int, int, str] | None = None
-        """The rank among several, kept: the group may be gone when the last is written."""
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Know of no training: one may begin."""
+        self.training = Training(self.begin)
+        self.reporter: Reporter | None = None
 
     def guard(self, note: Callable[..., Any], default: Any = None) -> Callable[..., Any]:
         """A note that can do the training no harm."""
@@ -96,96 +96,41 @@ class Job:
         queue = None if workers is None else workers * (prefetch or 0)
         beside = (UNKNOWN_QUEUE if queue is None else queue) if self.run.replays else None
         kinds = kinds_of_steps(FIRST_STEPS + (queue + 1 if queue else 0), beside)
-        loop = Loop(
-            kinds,
-            lambda: stamps_for(None),
-            RowCounter(getattr(iterator, "_index_sampler", None), None),
-            self.run.replays,
-        )
-        loop.looker = Looker(loop.phase, loop.reading, self.guard(self._write))
-        stay = getattr(iterator, "_persistent_workers", False)
+        rows = RowCounter(getattr(iterator, "_index_sampler", None), None)
+        loop = Loop(kinds, lambda: stamps_for(None), rows, self.run.replays)
         collate_s = self.collate_s.get(key_of(iterator)) if not workers else None
-        collate = None if collate_s is None else TimedCollate(len, collate_s)
-        self.loader, self.num_workers = type(iterator).__name__, workers
-        return Instruments(loop, queue, stay, Inside(str(self.run.folder / LOOKS_FOLDER)), collate)
-
-    def note_step(self) -> None:
-        """Renew what is to be written, now and then, in the thread that trains."""
-        instruments = self.training.instruments
-        assert instruments is not None, "a step has ended"
-        steps = instruments.loop.steps.num_steps
-        if time.perf_counter() < self._due_s and (self._told_enough or steps < STEPS_FOR_AN_ANSWER):
-            return
-        self._told_enough = steps >= STEPS_FOR_AN_ANSWER
-        self._state = self.report(instruments)
-        self._due_s = time.perf_counter() + min(self._apart_s, self.run.every_s)
-        self._apart_s = min(WRITES_APART_S, 2 * self._apart_s)
-
-    def report(self, instruments: Instruments, ended_by: str | None = None) -> RankReport:
-        """What has been measured so far."""
-        loop = instruments.loop
-        found = self._identity or identity()
-        rank, ranks, group = found
-        self._identity = found if ranks > 1 else None
-        facts = LoopFacts(
-            loop.stamps.device,
-            loop.num_passes,
-            loop.num_uncounted,
-            loop.num_replayed,
-            loop.before_s,
-            loop.others_load_s / (loop.steps.seconds or 1.0),
-            len(os.sched_getaffinity(0)),
-            self.loader,
-            self.num_workers,
+        instruments = Instruments(
+            loop,
+            queue,
+            getattr(iterator, "_persistent_workers", False),
+            Inside(str(self.run.folder / LOOKS_FOLDER)),
+            None if collate_s is None else TimedCollate(len, collate_s),
         )
-        return RankReport(
-            script=Path(sys.argv[0] or "python").name,
-            rank=rank,
-            world_size=ranks,
-            group=group,
-            node=os.uname().nodename,
-            pid=os.getpid(),
-            parent=self.run.parent,
-            began_at_s=self.began_at_s,
-            written_at_s=time.time(),
-            ended_by=ended_by,
-            loop=facts,
-            samples=thinned(instruments.samples(rank)),
-        )
-
-    def _write(self, _tally: Tally | None = None) -> None:
-        state, instruments = self._state, self.training.instruments
-        if state is None or state is self._written or instruments is None:
-            return
-        with suppress(OSError):  # the run's folder is gone, or its disk is full: there may be room later
-            replace(state, samples=_with_looks_inside(state.samples, instruments)).write(self.run.folder)
-        self._written = state
-
-    def training_has_computed(self) -> None:
-        """Note that a backward pass has computed, and has to wait for other ranks at most."""
-        self.training.note_computed()
+        loader = (None if iterator is None else type(iterator).__name__, workers)
+        script = Path(sys.argv[0] or "python").name
+        self.reporter = Reporter(self.run.folder, self.run.parent, script, instruments, loader)
+        self.reporter.most_apart_s = min(MOST_APART_S, self.run.every_s)
+        loop.note_step = self.reporter.note_step
+        loop.looker = Looker(loop.phase, loop.reading, self.guard(self.reporter.write))
+        return instruments
 
     def end(self) -> None:
-        """Write the last state, with why the process ends."""
+        """Write the last report, with why the process ends."""
         instruments = self.training.instruments
-        if instruments is None or self.is_off:
-            return
-        instruments.loop.finish()
-        failed: type | None = getattr(sys, "last_type", None)
-        self._state = self.report(instruments, failed.__name__ if failed else "end")
-        self._write()
-
-
-def _with_looks_inside(samples: RankSamples, instruments: Instruments) -> RankSamples:
-    if samples.looks is None:
-        return samples
-    return replace(samples, looks=replace(samples.looks, inside=instruments.seen_inside()))
+        if instruments is not None and self.reporter is not None:
+            instruments.loop.finish()
+            failed: type | None = getattr(sys, "last_type", None)
+            self.reporter.end(failed.__name__ if failed else "end")
 
 
 def key_of(loader: Any) -> Hashable:
-    """What a DataLoader and its iterators have in common, and others do not."""
-    dataset = getattr(loader, "dataset", None) or getattr(loader, "_dataset", None)
-    return id(dataset), id(getattr(loader, "_index_sampler", None))
+    """What a DataLoader, its iterators and one that is made like it for the next pass have in common."""
+    dataset = getattr(loader, "dataset", None)
+    dataset = getattr(loader, "_dataset", None) if dataset is None else dataset
+    if dataset is None:
+        return id(loader)
+    batches = getattr(loader, "_index_sampler", None)
+    return id(dataset), type(getattr(batches, "sampler", batches)).__name__, getattr(batches, "batch_size", None)
 
 
 _job: Job | None = None
@@ -212,12 +157,7 @@ def _end() -> None:
 def _begin_anew_in_children(job: Job) -> None:
     """A child that this process forks is another process: it may train, too."""
 
-    def begin_anew() -> None:
-        job.training = Training(job.begin, job.note_step)
-        job._state, job._due_s, job._apart_s, job._told_enough = None, 0.0, FIRST_APART_S, False
-        job._identity, job.began_at_s = None, time.time()
-
-    os.register_at_fork(after_in_child=job.guard(begin_anew))
+    os.register_at_fork(after_in_child=job.guard(job.begin_anew))
     util.register_after_fork(job, lambda job: util.Finalize(None, _end, exitpriority=100))  # they end without atexit
 
 
@@ -228,7 +168,8 @@ def _replace_loaders(job: Job) -> None:
     receive = job.guard(lambda iterator, batch: job.training.receive(iterator, key_of(iterator), batch))
     run_out = job.guard(lambda iterator: job.training.run_out(iterator, key_of(iterator)))
     begin_pass = job.guard(lambda loader: job.training.open(key_of(loader)))
-    replace_next(torch_data._BaseDataLoaderIter, ask, receive, run_out)
+    for kind in _iterators():
+        _replace_next(kind, ask, receive, run_out)
     iterate = torch_data.DataLoader.__iter__
 
     @functools.wraps(iterate)
@@ -247,7 +188,14 @@ def _replace_loaders(job: Job) -> None:
     torch_data._SingleProcessDataLoaderIter.__init__ = __init__
 
 
-def replace_next(
+def _iterators() -> Iterator[Any]:
+    """The kinds of iterators that define how a batch comes: those that this process has imported."""
+    for module, names in ITERATORS.items():
+        found = sys.modules.get(module)
+        yield from (vars(found)[name] for name in names if found is not None and name in vars(found))
+
+
+def _replace_next(
     kind: Any,
     ask: Callable[[Any], tuple[bool, Any]],
     receive: Callable[[Any, Any], None],
@@ -300,7 +248,10 @@ def _replace_steps(job: Job) -> None:
 
     # What `Tensor.backward` and `torch.autograd.grad` both call, which torch.compile does not trace.
     name = "_engine_run_backward" if hasattr(autograd, "_engine_run_backward") else "backward"
-    timed_backward, note_computed = timed("backward")(getattr(autograd, name)), job.guard(job.training_has_computed)
+    timed_backward, note_computed = (
+        timed("backward")(getattr(autograd, name)),
+        job.guard(lambda: job.training.note_computed()),
+    )
 
     @functools.wraps(timed_backward)
     def backward(outputs: Any, *arguments: Any, **options: Any) -> Any:
@@ -340,7 +291,7 @@ def enter_worker(loop: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[
         return arguments
     names = list(inspect.signature(loop).parameters)
     found, place = list(arguments), names.index("collate_fn")
-    LookInside(str(run.folder / LOOKS_FOLDER), WRITES_APART_S)(0)
+    LookInside(str(run.folder / LOOKS_FOLDER), MOST_APART_S)(0)
     if place < len(found):
         found[place] = TimedCollate(found[place])
     return tuple(found)

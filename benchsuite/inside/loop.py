@@ -211,6 +211,8 @@ class Loop:
         """The kind of the step that runs."""
         self._phase: str | None = None
         """What the loop's thread is in of a counted step: `load`, `body`, or neither."""
+        self.note_step: Callable[[], bool] = lambda: False
+        """What is called at the end of each step, and says whether it took some time."""
         self.looker: Looker | None = None
         """What looks at the loop's thread and its readers, where that is wanted."""
 
@@ -438,6 +440,8 @@ class Loop:
             self._fold()
             self._add_window()
             self._times = [] if kind == "uncounted" else [self.stamps.now()]
+        if self.note_step() and self._times:
+            self._times = [self.stamps.now()]
 
     def _tell_others(self, seconds: float) -> None:
         """Say to each loop in whose counted step this thread is that so much of its body was this loop's load."""

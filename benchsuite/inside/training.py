@@ -26,16 +26,15 @@ Begin = Callable[[Any], Instruments]
 class Training:
     """What this process trains, one loop after another as one."""
 
-    def __init__(self, begin: Begin, note_step: Callable[[], None]) -> None:
+    def __init__(self, begin: Begin) -> None:
         """Wait for the first backward pass.
 
         Args:
             begin: makes the instruments, of the iterator whose batch was the first to be trained on; None where the
                 thread that trains has asked for none.
-            note_step: is called at the end of each step.
         """
         self.instruments: Instruments | None = None
-        self._begin, self._note_step = begin, note_step
+        self._begin = begin
         self._thread = self._asking_thread = 0
         self._trained_on = set[Hashable]()
         self._asked: list[Hashable] = []
@@ -201,4 +200,3 @@ class Training:
         if self._loop.in_step:
             self._loop.end_step(bool(self._held))
         self._has_trained, self._asked, self._part = False, [], "forward"
-        self._note_step()

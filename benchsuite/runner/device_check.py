@@ -24,7 +24,7 @@ from benchsuite.host.environment import environment
 from benchsuite.inside.files import write_new
 from benchsuite.probe import device as probe
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import run, run_in_processes
+from benchsuite.runner.single_trial import run_in_processes, run_trial
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.trial.io_observer import ACTIVE_STEPS
 from benchsuite.trial.kineto import exposed_s
@@ -156,7 +156,7 @@ class Examination:
         batch = int(settings["batch_size"])
         while batch:
             spec = _spec(name, **{**settings, "batch_size": batch})
-            record = self.keep(run(spec))
+            record = self.keep(run_trial(spec))
             if record.status != "oom":
                 break
             batch //= 2
@@ -164,7 +164,7 @@ class Examination:
             return Finding("fail", f"step {name}", str(record.reason))
         # trial and plain loop alternate, so that a clock that changes meanwhile concerns both
         trial_s, plain_s = [float(record.figures.step_s_p50 or 0)], [plain_step_s(spec)]
-        trial_s.append(float(self.keep(run(spec)).figures.step_s_p50 or 0))
+        trial_s.append(float(self.keep(run_trial(spec)).figures.step_s_p50 or 0))
         plain_s.append(plain_step_s(spec))
         ratio, mfu = min(trial_s) / min(plain_s), record.figures.mfu
         text = f"batch {batch}, bf16: {min(trial_s) * 1e3:.2f} ms, {ratio:.3f} times the {min(plain_s) * 1e3:.2f} ms"
@@ -183,7 +183,7 @@ class Examination:
             data = {"root": str(self.photographs), "cache": "warm", "num_workers": PACED_WORKERS}
             data |= {"reader": f"{reader}:READER", "image_dtype": "uint8"}
             measure = {"steps": 100, "warmup_steps": 10, "ceilings": False}
-            record = self.keep(run({**spec, "data": data, "measure": measure}))
+            record = self.keep(run_trial({**spec, "data": data, "measure": measure}))
             au = record.figures.au
             if au is None:
                 yield Finding("fail", "AU", f"truth {truth:.2f}: {record.reason or record.caveat_details}")
@@ -204,7 +204,7 @@ class Examination:
             data = {"root": str(self.photographs), "cache": "warm", "loader": loader}
             spec = _spec("resnet50", batch_size=BATCH)
             spec |= {"data": data | {"num_workers": workers}, "measure": {"steps": 60, "ceilings": False}}
-            record = self.keep(run(spec))
+            record = self.keep(run_trial(spec))
             if record.status != "ok":
                 yield Finding("fail", question, str(record.reason))
                 continue

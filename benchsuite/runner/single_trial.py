@@ -1,4 +1,4 @@
-"""Run one trial, in this process for debuggers and notebooks (`benchsuite.run(spec)`), or in its own processes."""
+"""Run one trial: in this process, as `benchsuite.run_trial(spec)` for debuggers and notebooks, or in its own."""
 
 import os
 import time
@@ -32,7 +32,7 @@ from benchsuite.trial.staging import TrialCopy
 from benchsuite.workloads.precision import float32_kept
 
 
-def run(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
+def run_trial(spec: TrialSpec | Mapping[str, Any]) -> TrialRecord:
     """Run a one-rank trial in this process and return its record; a trial that fails has a record with its reason.
 
     measure.timeout_s does not apply here: nothing watches this process.
@@ -63,7 +63,7 @@ def run_in_this_process(point: Point, store: ResultsStore | None = None) -> Reco
     """
     if not fits_one_process(point):
         ranks = f"parallelism {point.spec.parallelism}, world_size {point.spec.ranks}"
-        raise UserError(f"{ranks}: run() is one process without a group; use `benchsuite trial` or `sweep`")
+        raise UserError(f"{ranks}: run_trial() is one process without a group; use `benchsuite trial` or `sweep`")
     return run_with_launcher(point, _ThisProcess(), store)
 
 

@@ -10,7 +10,6 @@ import os
 import re
 import secrets
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -18,21 +17,23 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from benchsuite.analysis.record_builder import now
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.terminal import echo
 from benchsuite.inside.files import own_folders
-from benchsuite.inside.job import LOOKS_FOLDER, STEPS_FOR_AN_ANSWER, VARIABLE
+from benchsuite.inside.job import LOOKS_FOLDER, VARIABLE
+from benchsuite.inside.rank_file import MOST_APART_S, STEPS_FOR_AN_ANSWER
+from benchsuite.results.render.words import duration
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
+from benchsuite.storage.dataset.partial import this_process
 from benchsuite.watcher.answer import progress_line, saved_line
-from benchsuite.watcher.run_folder import TrainingOfRun, begun, trainings
+from benchsuite.watcher.run_folder import RUNS, Parent, TrainingOfRun, trainings
 
 HOOK = Path(__file__).parents[1] / "inside" / "hook"
-RUNS = "runs"
-"""The folder of a store in which runs that go on keep what they have measured."""
 FORWARDED = (
     signal.SIGTERM,
     signal.SIGHUP,
@@ -45,6 +46,8 @@ FORWARDED = (
 ENDING = frozenset({signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGINT})
 OTHERS_S, POLL_S = 10.0, 0.1
 """How long ranks of other nodes are waited for that have not written their last."""
+SILENT_S = 3 * MOST_APART_S
+"""Ranks that train renew their reports more often than this."""
 FIRST_LOOK_S = 2.0
 """How often is looked for the first counted steps."""
 NOBODY = (
@@ -70,15 +73,23 @@ class Run:
     """A run that goes on."""
 
     def __init__(self, options: Options) -> None:
-        self.options, self.begun = options, begun(options.session)
+        self.options = options
         self.parent = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.folder, self.why_unstored = _make_folder(options.store, self.parent)
+        self.known = Parent(this_process(), options.session, options.name, now(), options.every_s)
+        self.begun = self.known.begun()
+        self.show_life()
         self.ended_by: str | None = None
         """The signal that asked for an end."""
         self._said: dict[str, tuple[int, str]] = {}
         """Of each training: the steps and the verdict of the last line."""
         self._answered: list[float] = []
         """When the reports were written that were answered from."""
+
+    def show_life(self) -> None:
+        """Write who this is, so that others can conclude for it once it is gone."""
+        with suppress(OSError):
+            self.known.write(self.folder, self.parent)
 
     def environment(self) -> dict[str, str]:
         """The variables of the command: they carry the hook to all that it starts."""
@@ -99,7 +110,7 @@ class Run:
     def say_how_it_goes(self) -> bool:
         """Print a line for each training that has gone on; whether there was one to print."""
         said = [line for training in self.mine() if (line := self._line(training))]
-        echo(*said, err=True)
+        _say(*said)
         return bool(said)
 
     def _line(self, training: TrainingOfRun) -> str | None:
@@ -109,7 +120,8 @@ class Run:
         steps_before, verdict_before = self._said.get(key, (0, ""))
         now, step = time.strftime("%H:%M"), f"step {steps + training.first.loop.num_uncounted:,}"
         if steps == steps_before:
-            return f"{now}  {step}   no step has ended since the last line"
+            silent_s = time.time() - max(rank.written_at_s for rank in training.ranks)
+            return f"{now}  {step}   no step has ended for {duration(silent_s)}" if silent_s > SILENT_S else None
         found = training.answer(self.begun, self.options.name, None).figures
         verdict = found["bottleneck"] or ""
         self._said[key] = steps, verdict
@@ -120,7 +132,7 @@ class Run:
         found = self._heard_to_the_end() if code is not None else self.mine()
         if not found:
             if code is not None and not trainings(self.folder):
-                echo(NOBODY, err=True)
+                _say(NOBODY)
             return
         written = [rank.written_at_s for training in found for rank in training.ranks]
         if written == self._answered:
@@ -128,10 +140,10 @@ class Run:
         for training in found:
             answer = training.answer(self.begun, self.options.name, self._cut_short_by(code))
             if not self._answered:
-                echo(*answer.lines, err=True)
+                _say(*answer.lines)
             self._store(answer.record, training)
         if not self._answered:
-            echo(self._where(), err=True)
+            _say(self._where())
         self._answered = written
 
     def _cut_short_by(self, code: int | None) -> str | None:
@@ -144,7 +156,7 @@ class Run:
     def _store(self, record: TrialRecord, training: TrainingOfRun) -> None:
         if self.why_unstored is None:
             try:
-                self.options.store.append(record, {"ranks": [asdict(rank.samples) for rank in training.ranks]})
+                self.options.store.append(record, training.samples())
             except StoreError as error:
                 self.why_unstored = str(error)
 
@@ -164,17 +176,22 @@ class Run:
             time.sleep(POLL_S)
 
     def remove(self) -> None:
-        """Remove the folder, unless it is another's to do so."""
-        found = trainings(self.folder)
-        if not found or self.mine():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        """Leave the folder, which the last one removes."""
+        with suppress(OSError):
+            Parent.forget(self.folder, self.parent)
+
+
+def _say(*lines: str) -> None:
+    """Print to stderr; where that leads nowhere any more, as when srun has ended, the record is kept all the same."""
+    with suppress(OSError, ValueError):
+        echo(*lines, err=True)
 
 
 def _make_folder(store: ResultsStore, parent: str) -> tuple[Path, str | None]:
     """The folder of the run; and why nothing can be stored, where it is a temporary one."""
     try:
         store.check_writable()
-        folder = store.path / RUNS / (_common_name() or parent)
+        folder = store.path.absolute() / RUNS / (_common_name() or parent)
         own_folders(folder / LOOKS_FOLDER)
         return folder, None
     except (StoreError, OSError) as error:
@@ -206,7 +223,7 @@ def run(command: Sequence[str], options: Options) -> int:
         try:
             child = subprocess.Popen(command, env=run.environment())
         except OSError as error:
-            shutil.rmtree(run.folder, ignore_errors=True)
+            run.remove()
             raise UserError(f"{command[0]}: cannot be started: {error.strerror}") from error
         try:
             code = _follow(run, child, reader)
@@ -233,6 +250,7 @@ def _follow(run: Run, child: subprocess.Popen[bytes], signals: int) -> int:
             run.conclude(None)
             answer_at_s = math.inf
         if now_s >= due_s and run.ended_by is None:
+            run.show_life()
             due_s = now_s + (every_s if run.say_how_it_goes() else min(FIRST_LOOK_S, every_s))
         elif now_s >= due_s:
             due_s = math.inf

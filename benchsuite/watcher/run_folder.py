@@ -1,19 +1,34 @@
 """What the processes of one `benchsuite run` leave in its folder, read while they train and when they have ended."""
 
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from benchsuite.analysis.record_builder import Measuring
-from benchsuite.inside.files import read_plain
-from benchsuite.inside.rank_file import RankReport
+from benchsuite.inside.files import own_folders, read_plain, write_new
+from benchsuite.inside.instruments import Instruments
+from benchsuite.inside.looks import Looker
+from benchsuite.inside.rank_file import Loader, RankReport, Reporter
 from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
+from benchsuite.storage.dataset.partial import has_ended, this_process
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, lines, record_of
 
 REPORT = TypeAdapter(RankReport)
+RUNS = "runs"
+"""The folder of a store in which runs that go on keep what they have measured."""
+SILENT_TIMES, LEAST_S = 5, 60.0
+"""A `benchsuite run` that has not written for so many of its intervals, or minutes, has ended."""
 
 
 class Answer(NamedTuple):
@@ -37,6 +52,10 @@ class TrainingOfRun(NamedTuple):
     def num_steps(self) -> int:
         """Steps that the rank with the fewest has counted."""
         return min(sum(block.num_steps for block in rank.samples.blocks) for rank in self.ranks)
+
+    def samples(self) -> dict[str, Any]:
+        """The raw samples of all ranks, as a store keeps them."""
+        return {"ranks": [asdict(rank.samples) for rank in self.ranks]}
 
     def told(self, name: str | None, cut_short_by: str | None = None) -> Told:
         """What is known of it beside its samples."""
@@ -88,6 +107,130 @@ def trainings(folder: Path) -> list[TrainingOfRun]:
     return [TrainingOfRun([ranks[rank] for rank in sorted(ranks)]) for ranks in groups.values()]
 
 
-def begun(session: str) -> Measuring:
-    """A run that begins now."""
-    return Measuring("trial", {}, "run", session, {}, sweep=SWEEP, question=QUESTION)
+@dataclass(frozen=True)
+class Parent:
+    """A `benchsuite run`, as it is written in the folder of its run: what has to be known to conclude in its place."""
+
+    owner: str
+    """Its process (`benchsuite.storage.dataset.partial.this_process`)."""
+    session: str
+    name: str | None
+    started_at: str
+    every_s: float
+
+    def write(self, folder: Path, parent: str) -> None:
+        """Write it; again now and then, which shows that it lives."""
+        write_new(folder / f"parent-{parent}.json", json.dumps(asdict(self)))
+
+    @staticmethod
+    def forget(folder: Path, parent: str) -> None:
+        """Say that it is at its end, and has concluded."""
+        (folder / f"parent-{parent}.json").unlink(missing_ok=True)
+        remove_unused(folder)
+
+    def begun(self) -> Measuring:
+        """The run as it began."""
+        measuring = Measuring("trial", {}, "run", self.session, {}, sweep=SWEEP, question=QUESTION)
+        return replace(measuring, started_at=self.started_at)
+
+
+PARENT = TypeAdapter(Parent)
+OF_WATCH = "watch"
+"""What a watched loop calls the parent of its reports, which is rank 0 itself."""
+_watched = Counter[str]()
+"""How often loops of a name were watched in this process."""
+
+
+def keep_reports(store: ResultsStore, begun: Measuring, instruments: Instruments, loader: Loader) -> Path | None:
+    """Let a watched loop keep what it has measured in the store while it trains; where, or None where it cannot."""
+    env, name = os.environ, begun.label
+    _watched[name] += 1
+    ranks = [env[each] for each in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT") if each in env]
+    of_all = [name, str(_watched[name]), *ranks] if "RANK" in env else [this_process(), secrets.token_hex(4)]
+    folder = store.path.absolute() / RUNS / re.sub(r"[^\w.-]", "_", "-".join([OF_WATCH, *of_all]))
+    try:
+        own_folders(folder)
+        if env.get("RANK", "0") == "0":
+            Parent(this_process(), begun.session, name, begun.started_at, LEAST_S).write(folder, OF_WATCH)
+    except OSError:
+        return None
+    loop, reporter = instruments.loop, Reporter(folder, OF_WATCH, name, instruments, loader)
+    loop.note_step, loop.looker = reporter.note_step, Looker(loop.phase, loop.reading, reporter.write)
+    return folder
+
+
+def take_in(store: ResultsStore) -> None:
+    """Make records of runs that were killed, or whose node was lost, from what their ranks have left."""
+    for folder in sorted((store.path / RUNS).glob("*")):
+        for path in folder.glob("parent-*.json"):
+            with suppress(OSError, ValueError):
+                parent = PARENT.validate_json(read_plain(path))
+                if _is_over(parent, path):
+                    _conclude_for(parent, path, store)
+
+
+class GoingOn(NamedTuple):
+    """A training under `benchsuite run` or `watch` that has not ended, as its ranks have told it last."""
+
+    name: str
+    session: str
+    node: str
+    """Of rank 0."""
+    ranks: int
+    steps: int
+    samples_per_s: float | None
+    input_stall_fraction: float | None
+    bottleneck: str | None
+    told_at_s: float
+    """When a rank has told something last, in seconds since 1970."""
+
+
+def going_on(store: ResultsStore) -> list[GoingOn]:
+    """The trainings that go on, by what their ranks have left in the store."""
+    found = []
+    for path in sorted((store.path / RUNS).glob("*/parent-*.json")):
+        with suppress(OSError, ValueError):
+            parent = PARENT.validate_json(read_plain(path))
+            token = path.stem.removeprefix("parent-")
+            mine = [each for each in trainings(path.parent) if each.first.parent == token]
+            found += [] if _is_over(parent, path) else [_as_it_goes(each, parent) for each in mine]
+    return found
+
+
+def _as_it_goes(training: TrainingOfRun, parent: Parent) -> GoingOn:
+    told, first = training.told(parent.name), training.first
+    counted = [rank.samples for rank in training.ranks if rank.samples.blocks[0].num_steps]
+    values = figures(counted, told) if counted else {}
+    return GoingOn(
+        told.name,
+        parent.session,
+        first.node,
+        first.world_size,
+        training.num_steps + told.num_uncounted,
+        values.get("samples_per_s"),
+        values.get("input_stall_fraction"),
+        values.get("bottleneck"),
+        max(rank.written_at_s for rank in training.ranks),
+    )
+
+
+def _is_over(parent: Parent, path: Path) -> bool:
+    """Whether a `benchsuite run` has ended: of another host when it has not shown for long that it lives."""
+    newest_s = max(each.stat().st_mtime for each in path.parent.glob("*.json"))
+    return has_ended(parent.owner) or time.time() - newest_s > SILENT_TIMES * max(parent.every_s, LEAST_S)
+
+
+def _conclude_for(parent: Parent, path: Path, store: ResultsStore) -> None:
+    folder, token = path.parent, path.stem.removeprefix("parent-")
+    path.rename(path.with_suffix(".taken"))  # by one alone
+    for training in trainings(folder):
+        if training.first.parent == token:
+            answer = training.answer(parent.begun(), parent.name, "the end of the job, which nobody saw")
+            store.append(answer.record, training.samples())
+    remove_unused(folder)
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove the folder of a run that no `benchsuite run` uses any more."""
+    if not any(folder.glob("parent-*.json")):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -9,13 +9,16 @@ Batches pass through as they are; moments are noted, and the kernel's counters a
 import atexit
 import errno
 import os
+import shutil
+import signal
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
 from benchsuite.analysis.record_builder import Measuring
@@ -35,6 +38,7 @@ from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of, saved_line
 from benchsuite.watcher.ranks import Ranks
+from benchsuite.watcher.run_folder import keep_reports
 
 T = TypeVar("T")
 WRITTEN = "written"
@@ -58,6 +62,8 @@ class Ending:
     figures: dict[str, Any] | None = None
     record: TrialRecord | None = None
     has_ended: bool = False
+    kept: Path | None = None
+    """The folder of the store in which the ranks keep what they have measured while they train."""
 
     @property
     def loop(self) -> Loop:
@@ -80,6 +86,8 @@ class Ending:
         finally:
             if self.instruments.inside is not None:
                 self.instruments.inside.remove()
+            if self.kept is not None and not self.ranks.rank:
+                shutil.rmtree(self.kept, ignore_errors=True)
 
     def _never_iterated(self) -> None:
         """Say that nothing was watched: a framework may have made a loader of its own of the one that was given."""
@@ -173,6 +181,30 @@ def _conclude(ending: Ending) -> None:
 def _end_all() -> None:
     for ending in list(_open.values()):
         _conclude(ending)
+
+
+def _heed_sigterm() -> None:
+    """Conclude all watches when this process is told to end, and then let it end as it would have.
+
+    A handler that is there is called afterwards; one that comes later, or that ignores the signal, is left alone.
+    """
+    before: Any = signal.getsignal(signal.SIGTERM)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or before in (None, signal.SIG_IGN) or getattr(before, "is_of_watch", False):
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for ending in list(_open.values()):
+            ending.cut_short_by = "SIGTERM"
+            _conclude(ending)
+        if callable(before):
+            before(number, frame)
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    end.is_of_watch = True  # type: ignore[attr-defined]
+    signal.signal(signal.SIGTERM, end)
 
 
 class Watched:
@@ -376,6 +408,10 @@ def watch(
     inside = Inside() if is_dataloader(loader) and queue else None
     instruments = Instruments(loop, queue, stay, inside)
     ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
+    if opened is not None:
+        kind = (type(loader).__name__, getattr(loader, "num_workers", None))
+        ending.kept = keep_reports(opened, begun, instruments, kind)
+    _heed_sigterm()
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 
 

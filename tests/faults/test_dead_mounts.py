@@ -12,7 +12,7 @@ import pytest
 
 from benchsuite.host.environment import file_system
 from benchsuite.results.store.store import ResultsStore, StoreVanished
-from benchsuite.runner.single_trial import run
+from benchsuite.runner.single_trial import run_trial
 from benchsuite.storage.dataset.manifest import DatasetError, is_dataset
 from tests.faults.conftest import Bench, Here
 from tests.results.made import made_record
@@ -96,7 +96,7 @@ def test_a_dataset_that_is_gone_since_the_plan(
         root.mkdir()
 
     monkeypatch.setattr("benchsuite.runner.attempt.write_known_flops", unmounted)
-    record = run(spec(root))
+    record = run_trial(spec(root))
     assert record.status == "failed" and "not a dataset" not in str(record.reason)
     assert f"{root}: the dataset was there when the trial was planned, and is gone" in str(record.reason)
 

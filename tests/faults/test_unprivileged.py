@@ -24,7 +24,7 @@ from benchsuite.results.gate.baseline import set_baseline
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.claims import Claims, Holding
-from benchsuite.runner.single_trial import run
+from benchsuite.runner.single_trial import run_trial
 from benchsuite.runner.status import keep_plan
 from benchsuite.storage.dataset.manifest import open_dataset
 from benchsuite.storage.observe import page_cache
@@ -56,7 +56,7 @@ def run_as_nobody(spec: dict[str, object]) -> TrialRecord:
             os.setgroups([])
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-            os.write(writing, run(spec).model_dump_json().encode())
+            os.write(writing, run_trial(spec).model_dump_json().encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -90,7 +90,7 @@ def test_cold_is_evicted_but_not_certified(foreign_dataset: Path) -> None:
 
 
 def test_the_owner_is_certified(dataset_root: Path) -> None:
-    record = run(
+    record = run_trial(
         {
             "workload": "resnet50",
             "variant": "nano",

@@ -10,7 +10,7 @@ import torch
 
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.runner.single_trial import TRACES, run, run_in_processes
+from benchsuite.runner.single_trial import TRACES, run_in_processes, run_trial
 from benchsuite.trial.clock import CudaClock
 from benchsuite.workloads.precision import float32_kept
 
@@ -87,7 +87,7 @@ def test_the_agent_reads_the_device_once_a_second_from_launch_to_end(dataset_roo
 def test_a_profile_is_of_one_run(dataset_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     measure = {"steps": 12, "warmup_steps": 3, "timeout_s": 120, "profile": "torch"}
-    record = run(spec_of(dataset_root, measure=measure))
+    record = run_trial(spec_of(dataset_root, measure=measure))
     check(record)
     (trace,) = record.traces
     events = json.loads(gzip.decompress((TRACES / record.record_id / Path(trace).name).read_bytes()))["traceEvents"]
@@ -147,7 +147,7 @@ def test_a_batch_that_fits_is_found_with_the_real_loader(dataset_root: Path) -> 
 def test_a_choice_by_fp32_precision_stays() -> None:
     with float32_kept():
         torch.backends.cuda.matmul.fp32_precision = "tf32"
-        check(run(spec_of(Path(), data={"source": "synthetic"})))
+        check(run_trial(spec_of(Path(), data={"source": "synthetic"})))
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
 
 
@@ -163,7 +163,7 @@ def test_ddp_over_nccl_with_every_device(dataset_root: Path) -> None:
 
 
 def test_in_this_process(dataset_root: Path) -> None:
-    check(run(spec_of(dataset_root)))
+    check(run_trial(spec_of(dataset_root)))
 
 
 def test_out_of_device_memory_is_oom(dataset_root: Path) -> None:

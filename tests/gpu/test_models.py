@@ -9,7 +9,7 @@ import torch
 from benchsuite.grid.expand import plan_trial
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.runner.loss_check import check_loss
-from benchsuite.runner.single_trial import run, run_in_processes
+from benchsuite.runner.single_trial import run_in_processes, run_trial
 from tests.gpu import cases
 from tests.gpu.accept import SEVERAL_GPUS
 
@@ -34,28 +34,28 @@ def check(record: TrialRecord) -> None:
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16", "pure_bf16"])
 @pytest.mark.parametrize("workload", MODELS)
 def test_every_precision(workload: str, precision: str) -> None:
-    check(run(spec_of(workload, precision=precision)))
+    check(run_trial(spec_of(workload, precision=precision)))
 
 
 @pytest.mark.parametrize("workload", MODELS)
 def test_compiled_in_bf16(workload: str) -> None:
-    check(run(spec_of(workload, precision="bf16", compile=True)))
+    check(run_trial(spec_of(workload, precision="bf16", compile=True)))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "fp16"])
 def test_compiled_in_other_precisions(precision: str) -> None:
-    check(run(spec_of("gpt_neox", precision=precision, compile=True)))
+    check(run_trial(spec_of("gpt_neox", precision=precision, compile=True)))
 
 
 def test_a_fused_optimizer_scales_fp16_itself() -> None:
-    record = run(spec_of("gpt_neox", precision="fp16", fused=True, optimizer="adamw"))
+    record = run_trial(spec_of("gpt_neox", precision="fp16", fused=True, optimizer="adamw"))
     check(record)
     assert record.figures.skipped_steps is not None
 
 
 @pytest.mark.parametrize("workload", ["resnet50", "unet3d"])
 def test_channels_last(workload: str) -> None:
-    check(run(spec_of(workload, precision="bf16", channels_last=True)))
+    check(run_trial(spec_of(workload, precision="bf16", channels_last=True)))
 
 
 @pytest.mark.parametrize("mode", ["ddp", "zero2", "fsdp"])
@@ -78,8 +78,8 @@ def test_modes_train_as_one_process_does(mode: str) -> None:
 
 @pytest.mark.parametrize("checkpointing", ["selective", "full"])
 def test_checkpointing_takes_less_memory(checkpointing: str) -> None:
-    whole = run(spec_of("gpt_neox", batch_size=64))
-    less = run(spec_of("gpt_neox", batch_size=64, activation_checkpointing=checkpointing))
+    whole = run_trial(spec_of("gpt_neox", batch_size=64))
+    less = run_trial(spec_of("gpt_neox", batch_size=64, activation_checkpointing=checkpointing))
     check(less)
     assert less.figures.peak_memory_bytes < whole.figures.peak_memory_bytes  # type: ignore[operator]
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchsuite.grid.expand import expand, load_sweep
 from benchsuite.host.machine import Machine
-from benchsuite.runner.single_trial import run
+from benchsuite.runner.single_trial import run_trial
 from benchsuite.storage.create.convert import Wanted, generate_dataset
 from benchsuite.workloads.facts import FACTS
 from tests.helpers.grids import TWO_CORES, in_folder, labels, plan, reasons, refused
@@ -86,7 +86,7 @@ def test_tokens_of_another_window_are_skipped_and_a_smaller_vocabulary_is_read(t
 def test_a_trial_trains_the_sizes_that_it_is_given():
     """Parameters by hand: embedding and head, and of one layer 12 h^2 + 13 h, and the last norm."""
     sizes = {"hidden_size": 48, "num_layers": 1, "num_heads": 2, "vocab_size": 200, "seq_len": 12}
-    record = run({**GPT, "model": sizes, "device": "cpu", "measure": {"steps": 2, "warmup_steps": 1}})
+    record = run_trial({**GPT, "model": sizes, "device": "cpu", "measure": {"steps": 2, "warmup_steps": 1}})
     assert record.status == "ok", record.reason
     assert record.figures.parameters == 2 * 200 * 48 + 12 * 48**2 + 13 * 48 + 2 * 48
     assert record.figures.tokens_per_s == pytest.approx(12 * (record.figures.samples_per_s or 0))

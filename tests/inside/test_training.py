@@ -18,7 +18,7 @@ class Trained:
 
     def __init__(self, clock: Clock, replays: bool = False) -> None:
         self.clock, self.loop = clock, Loop(repeat("counted"), keeps_batch=replays)
-        self.training = Training(lambda iterator: Instruments(self.loop), lambda: None)
+        self.training = Training(lambda iterator: Instruments(self.loop))
 
     def batches(self, name: str, count: int, load_s: float = 0.0) -> Iterator[int]:
         """A pass over a loader of this name; each batch takes so long to come."""

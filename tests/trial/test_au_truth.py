@@ -36,7 +36,7 @@ def test_real_cases_cover_the_grid() -> None:
 
 
 def test_a_trial_in_this_process_has_parts_that_add_up(tmp_path: Path) -> None:
-    """`benchsuite.run` takes emulated devices, too."""
+    """`benchsuite.run_trial` takes emulated devices, too."""
     case = Case(0.0035, 2, 0.5, workers=2, steps=8)
     with au.registered():
         record = run_in_this_process(au.point_of(case, tmp_path))[0]

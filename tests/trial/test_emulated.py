@@ -21,7 +21,7 @@ from benchsuite.grid.expand import load_sweep, plan_trial
 from benchsuite.inside.samples import Block, RankSamples
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 from benchsuite.results.store.store import ResultsStore
-from benchsuite.runner.single_trial import run
+from benchsuite.runner.single_trial import run_trial
 from benchsuite.trial.emulated import EmulatedDevice, wait_until
 from tests.helpers.made import made_spec
 from tests.helpers.snapshots import compare_messages
@@ -331,7 +331,7 @@ def test_from_a_sweep_to_the_summary(run_cli: Cli, sweep: Path, tmp_path: Path) 
     code, out, _ = run_cli("report", "--store", store, "--mlperf-storage")
     assert code == 0 and "90%" in out and "2 ranks" in out
     name = one["benchsuite"]["point_id"]
-    record = run(plan_trial({**SPEC(sweep), "device": f"emulated:from-record {name}"}, store).spec)
+    record = run_trial(plan_trial({**SPEC(sweep), "device": f"emulated:from-record {name}"}, store).spec)
     assert record.status == "ok" and record.spec["device"] == f"emulated:10ms from-record {name}"
     assert record.figures.ceiling_step_s == pytest.approx(0.01)
     assert (record.figures.mfu, record.figures.peak_memory_bytes, record.figures.tflops_per_device) == (None,) * 3

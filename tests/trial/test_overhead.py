@@ -8,7 +8,7 @@ import pytest
 from benchsuite.analysis.metrics import figures, overhead
 from benchsuite.contract.rank_samples import Heartbeat
 from benchsuite.inside.samples import Block
-from benchsuite.runner.single_trial import run
+from benchsuite.runner.single_trial import run_trial
 from benchsuite.trial import costs
 from benchsuite.trial.clock import HostClock
 from benchsuite.trial.costs import EMPTY_BLOCKS, EMPTY_STEPS, instrument_s_per_step
@@ -77,6 +77,6 @@ def test_the_fraction_is_that_of_the_costliest_rank():
 
 def test_a_trial_has_its_own():
     spec = {"workload": "resnet50", "variant": "nano", "batch_size": 2, "device": "cpu", "threads_per_rank": 1}
-    record = run({**spec, "data": {"source": "synthetic"}, "measure": {"steps": 4, "warmup_steps": 1}})
+    record = run_trial({**spec, "data": {"source": "synthetic"}, "measure": {"steps": 4, "warmup_steps": 1}})
     assert record.status == "ok", record.reason
     assert record.figures.overhead_fraction is not None and record.figures.overhead_fraction > 0

@@ -121,8 +121,8 @@ def test_threads_read_a_copy_that_is_filled_meanwhile(
     # Steps that an AU above 1 adds would train longer: by how fast the blocks happened to be.
     monkeypatch.setattr("benchsuite.trial.rank.extra_pairs", lambda spec, num_samples: 0)
     asked = {"format": form, "loader": "threads"}
-    bare = benchsuite.run(spec(dataset_root, None, "none", data=asked))
-    found = benchsuite.run(spec(dataset_root, tmp_path, "lazy", data=asked))
+    bare = benchsuite.run_trial(spec(dataset_root, None, "none", data=asked))
+    found = benchsuite.run_trial(spec(dataset_root, tmp_path, "lazy", data=asked))
     assert (bare.status, found.status) == ("ok", "ok"), (bare.reason, found.reason)
     assert found.figures.final_loss == bare.figures.final_loss
     assert list(tmp_path.iterdir()) == []
@@ -134,7 +134,7 @@ class TestFolder:
     ) -> None:
         monkeypatch.setenv("SLURM_TMPDIR", str(tmp_path / "file"))
         (tmp_path / "file").touch()
-        record = benchsuite.run(spec(dataset_root, None, "copy"))
+        record = benchsuite.run_trial(spec(dataset_root, None, "copy"))
         assert (record.status, record.phase) == ("failed", "stage")
         assert str(tmp_path / "file") in str(record.reason)
 
@@ -144,7 +144,7 @@ class TestFolder:
         usage = type("Usage", (), {"free": 1_000_000})
         monkeypatch.setattr("benchsuite.storage.staging.stage.shutil.disk_usage", lambda path: usage)
         for staged in ("copy", "lazy"):
-            record = benchsuite.run(spec(dataset_root, tmp_path, staged))
+            record = benchsuite.run_trial(spec(dataset_root, tmp_path, staged))
             assert (record.status, record.phase) == ("failed", "stage")
             assert "staging needs " in str(record.reason) and "has 1 MB free" in str(record.reason)
             assert list(tmp_path.iterdir()) == []
@@ -158,7 +158,7 @@ class TestFolder:
         mine = partial_folder(tmp_path / NAME)
         mine.mkdir()
         assert len(list(tmp_path.iterdir())) == 2
-        assert benchsuite.run(spec(dataset_root, tmp_path, "copy")).status == "ok"
+        assert benchsuite.run_trial(spec(dataset_root, tmp_path, "copy")).status == "ok"
         assert list(tmp_path.iterdir()) == [mine]
 
 
@@ -169,7 +169,7 @@ class TestCache:
         source = open_dataset(dataset_root / "webdataset")
         evicted: list[Path] = []
         monkeypatch.setattr(page_cache, "evict", lambda paths: evicted.extend(paths))
-        record = benchsuite.run(spec(dataset_root, tmp_path, "copy"))
+        record = benchsuite.run_trial(spec(dataset_root, tmp_path, "copy"))
         assert record.status == "ok"
         folders = list(dict.fromkeys(path.parent for path in evicted))
         assert folders[0] == source.folder
@@ -180,7 +180,7 @@ class TestCache:
     ) -> None:
         evicted: list[Path] = []
         monkeypatch.setattr(page_cache, "evict", lambda paths: evicted.extend(paths))
-        benchsuite.run(spec(dataset_root, tmp_path, "lazy"))
+        benchsuite.run_trial(spec(dataset_root, tmp_path, "lazy"))
         assert {path.parent for path in evicted} == {dataset_root / "webdataset"}
 
     def test_a_source_that_was_not_cold_is_a_caveat(self) -> None:

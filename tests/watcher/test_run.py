@@ -1,6 +1,7 @@
 """`benchsuite run -- COMMAND`: what it says of a job, and that the job does not change."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,7 +104,9 @@ TELLS_ALL = """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start_method", ["", "fork", "forkserver", "spawn"])
+@pytest.mark.parametrize(
+    "start_method", ["", "spawn", *(pytest.param(how, marks=pytest.mark.weekly) for how in ("fork", "forkserver"))]
+)
 def test_nothing_about_the_job_changes(tmp_path: Path, start_method: str):
     """Its losses to the bit, its random numbers, arguments, standard streams, paths, names and exit code."""
     path = script(tmp_path, TELLS_ALL)
@@ -130,8 +133,8 @@ def test_what_is_said(tmp_path: Path):
     "end", ["sys.exit(3)", "raise KeyError('lost')", "os.kill(os.getpid(), 9)", "os._exit(4)"], ids=str
 )
 def test_it_ends_as_the_command_does(tmp_path: Path, end: str):
-    path = script(tmp_path, f"train(2)\n{end}")
-    plain, found = ran([sys.executable, str(path)], tmp_path), run(tmp_path, sys.executable, str(path))
+    command = [sys.executable, "-c", f"import os, sys\nprint('said')\nsys.stdout.flush()\n{end}"]
+    plain, found = ran(command, tmp_path), run(tmp_path, *command)
     assert (found.code, found.out) == (plain.code, plain.out)
     assert plain.err in found.err
 
@@ -200,9 +203,12 @@ time.sleep(60)
 """
 
 
+def started(folder: Path, *command: str) -> AbstractContextManager[subprocess.Popen[str]]:
+    return started_as(folder, *RUN, "--store", "store", "--", *command)
+
+
 @contextmanager
-def started(folder: Path, *command: str, options: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
-    words = [*RUN, "--store", "store", *options, "--", *command]
+def started_as(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(words, cwd=folder, env=environment(), start_new_session=True, **pipes) as process:
         try:
@@ -241,4 +247,70 @@ def test_the_answer_comes_at_sigterm_though_the_job_does_not_hear_it(tmp_path: P
         assert record.caveats == ["cut_short"]
         (job,) = psutil.Process(process.pid).children()
         job.kill()
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(60) == -signal.SIGKILL, process.stderr.read()
+
+
+def test_what_a_killed_run_had_measured_is_in_the_report(tmp_path: Path):
+    """Nobody was told: neither the job, nor who had started it."""
+    with started(tmp_path, sys.executable, str(script(tmp_path, GOES_ON.format(before="")))) as process:
+        wait_for(tmp_path / "trained")
+        time.sleep(1)  # so long it may take until the file is there
+        status = json.loads(ran([RUN[0], "status", "--store", "store", "--format", "json"], tmp_path).out)
+        os.killpg(process.pid, signal.SIGKILL)
+    (going_on,) = status["runs"]
+    assert going_on["name"] == "train.py" and going_on["steps"] >= 30 and going_on["samples_per_s"] > 0
+    assert records(tmp_path) == []
+    found = ran([RUN[0], "report", "--store", "store"], tmp_path)
+    assert found.code == 0 and "train.py" in found.out, found.err
+    (record,) = records(tmp_path)
+    assert record.caveats == ["cut_short"] and not [*(tmp_path / "store" / "runs").iterdir()]
+
+
+WATCHES = """
+import benchsuite, signal, time
+def train_watched():
+    net = torch.nn.Linear(8, 1)
+    for number in range(3):
+        yield from DataLoader(Numbers(), 4)
+def hears(number, frame):
+    print("their own handler", file=sys.stderr)
+    sys.exit(9)
+{before}
+watch = benchsuite.watch(train_watched(), store="store", name="mine")
+for x, y in watch:
+    pass
+open("trained", "w").close()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "code"), [("", -15), ("signal.signal(signal.SIGTERM, hears)", 9)], ids=["", "handler"]
+)
+def test_a_watched_loop_says_what_it_knows_at_sigterm(tmp_path: Path, before: str, code: int):
+    path = script(tmp_path, WATCHES.format(before=before))
+    with started_as(tmp_path, sys.executable, str(path)) as process:
+        wait_for(tmp_path / "trained")
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "mine · " in err and ("their own handler" in err) == bool(before)
+    (record,) = records(tmp_path)
+    assert record.caveats == ["cut_short"] and not [*(tmp_path / "store" / "runs").iterdir()]
+
+
+def test_what_a_killed_watch_had_measured_is_in_the_report(tmp_path: Path):
+    with started_as(tmp_path, sys.executable, str(script(tmp_path, WATCHES.format(before="")))) as process:
+        wait_for(tmp_path / "trained")
+        time.sleep(1)
+        process.kill()
+    found = ran([RUN[0], "report", "--store", "store"], tmp_path)
+    assert found.code == 0 and "mine" in found.out, found.err
+    assert [record.caveats for record in records(tmp_path)] == [["cut_short"]]
+
+
+def test_the_old_name_of_run_trial(monkeypatch: pytest.MonkeyPatch):
+    import benchsuite
+
+    with pytest.warns(DeprecationWarning, match="run_trial"):
+        assert benchsuite.run is benchsuite.run_trial

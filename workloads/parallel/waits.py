@@ -12,19 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives
 
+from benchsuite.inside.collectives import wrap_waits
 from benchsuite.workloads.parallel import context
 
 OpType = torch._C._distributed_c10d.OpType  # type: ignore[attr-defined]
 MESSAGES = {int(kind) for kind in (OpType.SEND, OpType.RECV, OpType.RECVANYSOURCE, OpType.COALESCED)}
-COLLECTIVES = (
-    *("allreduce", "allreduce_coalesced", "reduce", "broadcast", "gather", "scatter", "barrier"),
-    *("allgather", "allgather_coalesced", "all_gather_single", "_allgather_base"),
-    *("all_gather_single_coalesced", "allgather_into_tensor_coalesced"),
-    *("reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base"),
-    *("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"),
-    *("alltoall", "alltoall_base", "all_to_all_single"),
-)
-"""Methods of process groups, by the names of torch 2.6 to 2.13."""
 
 
 class StepClock(Protocol):
@@ -94,34 +86,15 @@ def mark_waits() -> Waits:
     There is no public hook for these; what is replaced is what all of torch's modes call.
     """
     waits = Waits()
-    dist.Work.wait = waits.timed(dist.Work.wait)  # type: ignore[method-assign]
+    wrap_waits(waits.timed)
     _functional_collectives.wait_tensor = waits.timed(_functional_collectives.wait_tensor)
     context.wait_for = waits.timed(context.wait_for)  # messages, but of no pipeline
-    for name in COLLECTIVES:
-        if hasattr(dist.ProcessGroup, name):
-            setattr(dist.ProcessGroup, name, _blocking(waits, getattr(dist.ProcessGroup, name)))
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         main = torch.cuda.current_stream()
         stream = torch.cuda.Stream
         stream.wait_event = _on_streams(waits, stream.wait_event, lambda own: own == main)  # type: ignore[method-assign]
         stream.synchronize = _on_streams(waits, stream.synchronize, lambda own: own != main)  # type: ignore[method-assign]
     return waits
-
-
-def _blocking(waits: Waits, collective: Callable[..., Any]) -> Callable[..., Any]:
-    """A collective that is a wait where its caller blocks: NCCL then gives no work, and the stream does the waiting.
-
-    On another stream than the one that computes it delays nothing: what waits for that stream is marked.
-    """
-    main = torch.cuda.current_stream() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
-    timed = waits.timed(collective)
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        asked = options.get("opts", arguments[-1])
-        is_wait = not getattr(asked, "asyncOp", True) and (main is None or torch.cuda.current_stream() == main)
-        return (timed if is_wait else collective)(*arguments, **options)
-
-    return called
 
 
 def _on_streams(

@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from benchsuite.workloads.parallel import context, waits
+from benchsuite.inside import collectives
+from benchsuite.workloads.parallel import context
 from benchsuite.workloads.parallel.waits import Waits, mark_waits
 
 
@@ -29,7 +30,7 @@ def marked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Waits]:
     replaced = [(dist.Work, "wait"), (_functional_collectives, "wait_tensor"), (context, "wait_for")]
     for owner, name in replaced:
         monkeypatch.setattr(owner, name, getattr(owner, name))  # given back in the end
-    for name in getattr(waits, "COLLECTIVES", ()):
+    for name in collectives.COLLECTIVES:
         if hasattr(dist.ProcessGroup, name):
             monkeypatch.setattr(dist.ProcessGroup, name, lambda *_given, **_named: None)
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
