@@ -98,6 +98,7 @@ lint: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy -n 2
+	$(BIN)/mypy --python-version 3.10 -p benchsuite.inside
 
 bench: $(VENV)/installed-dev
 	IMAGENET_SAMPLE='$(IMAGENET_SAMPLE)' $(BIN)/python -m bench $(SECTIONS)

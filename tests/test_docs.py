@@ -97,7 +97,7 @@ def leaf(words: list[str]) -> tuple[str, Any, list[str]]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options_in_commands_exist(name: str) -> None:
     for line in commands((ROOT / name).read_text()):
-        words = line.split()[1:]
+        words = line.partition(" -- ")[0].split()[1:]
         if words[0].split("|")[0] not in {*VERBS, *added_verbs()}:
             continue
         _, command, rest = leaf(words)

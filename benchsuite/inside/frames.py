@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import cache
 from multiprocessing.synchronize import SemLock
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Literal
 
 Role = Literal[
@@ -121,7 +121,7 @@ LOCKS = (type(threading.Lock()), type(threading.RLock()), SemLock)
 
 def _own_role(frame: FrameType) -> Role | None:
     code = frame.f_code
-    place = role_of_place(code.co_filename, code.co_name, code.co_qualname)
+    place = role_of_place(code.co_filename, code.co_name, qualified_name(code))
     if place is not None:
         return place
     if code.co_name == "fetch" and code.co_filename.endswith("utils/data/_utils/fetch.py"):
@@ -182,7 +182,7 @@ def user_line(frame: FrameType) -> str | None:
         if called is not None and _is_ours(called):
             return None
         if is_users(each.f_code.co_filename) and not _is_ours(each):
-            name = each.f_code.co_qualname if called is None else _name_of(called)
+            name = qualified_name(each.f_code) if called is None else _name_of(called)
             return f"{name} ({Path(each.f_code.co_filename).name}:{each.f_lineno})"
         called = each
     return None
@@ -194,6 +194,11 @@ OWN = (f"{__package__.partition('.')[0]}.", "benchsuite.")
 
 def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).startswith(OWN)
+
+
+def qualified_name(code: CodeType) -> str:
+    """A function's name with that of its class; before Python 3.11 its name alone."""
+    return str(getattr(code, "co_qualname", code.co_name))
 
 
 def _name_of(frame: FrameType) -> str:

@@ -15,10 +15,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchsuite.analysis.record_builder import now
 from benchsuite.contract.errors import UserError
@@ -48,6 +49,7 @@ OTHERS_S, POLL_S = 10.0, 0.1
 """How long ranks of other nodes are waited for that have not written their last."""
 SILENT_S = 3 * MOST_APART_S
 """Ranks that train renew their reports more often than this."""
+WAKES_S = 60.0
 FIRST_LOOK_S = 2.0
 """How often is looked for the first counted steps."""
 NOBODY = (
@@ -238,7 +240,9 @@ def _follow(run: Run, child: subprocess.Popen[bytes], signals: int) -> int:
     due_s = time.monotonic() + min(FIRST_LOOK_S, every_s)
     answer_at_s = math.inf
     while True:
-        ready, _, _ = select.select([ended, signals], [], [], max(0.0, min(due_s, answer_at_s) - time.monotonic()))
+        ready, _, _ = select.select(
+            [ended, signals], [], [], min(WAKES_S, max(0.0, min(due_s, answer_at_s) - time.monotonic()))
+        )
         for number in os.read(signals, 64) if signals in ready else b"":
             _pass_on(child, number)
             if number in ENDING:
@@ -247,17 +251,26 @@ def _follow(run: Run, child: subprocess.Popen[bytes], signals: int) -> int:
             break
         now_s = time.monotonic()
         if now_s >= answer_at_s:
-            run.conclude(None)
+            _safely(run.conclude, None)
             answer_at_s = math.inf
         if now_s >= due_s and run.ended_by is None:
             run.show_life()
-            due_s = now_s + (every_s if run.say_how_it_goes() else min(FIRST_LOOK_S, every_s))
+            due_s = now_s + (every_s if _safely(run.say_how_it_goes) else min(FIRST_LOOK_S, every_s))
         elif now_s >= due_s:
             due_s = math.inf
     os.close(ended)
     code = child.wait()
-    run.conclude(code)
+    _safely(run.conclude, code)
     return code
+
+
+def _safely(do: Callable[..., Any], *arguments: object) -> Any:
+    """Do something of ours; what goes wrong is a line: the job that runs is not ours."""
+    try:
+        return do(*arguments)
+    except Exception as error:
+        _say(f"warning: benchsuite run: {type(error).__name__}: {error}")
+        return None
 
 
 def _pass_on(child: subprocess.Popen[bytes], number: int) -> None:
