@@ -32,7 +32,7 @@ from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.dataset.partial import this_process
 from benchsuite.watcher.answer import progress_line, saved_line
-from benchsuite.watcher.run_folder import RUNS, Parent, TrainingOfRun, trainings
+from benchsuite.watcher.run_folder import RUNS, Parent, TrainingOfRun, reports, trainings
 
 HOOK = Path(__file__).parents[1] / "inside" / "hook"
 FORWARDED = (
@@ -106,7 +106,13 @@ class Run:
         return {**os.environ, VARIABLE: json.dumps(told), "PYTHONPATH": os.pathsep.join(paths)}
 
     def mine(self) -> list[TrainingOfRun]:
-        """The trainings whose first rank is below this process: it speaks for all their ranks."""
+        """The trainings whose first rank is below this process: it speaks for all their ranks.
+
+        Others read the report of that rank alone: there may be a `benchsuite run` for each of many nodes.
+        """
+        first = reports(self.folder, 0)
+        if first and all(report.parent != self.parent for report in first):
+            return []
         return [each for each in trainings(self.folder) if each.first.parent == self.parent]
 
     def say_how_it_goes(self) -> bool:
@@ -133,7 +139,7 @@ class Run:
         """Print and store the answers, from what is there; `code`: how the command has ended, None while it runs."""
         found = self._heard_to_the_end() if code is not None else self.mine()
         if not found:
-            if code is not None and not trainings(self.folder):
+            if code is not None and not any(self.folder.glob("rank-*.json")):
                 _say(NOBODY)
             return
         written = [rank.written_at_s for training in found for rank in training.ranks]

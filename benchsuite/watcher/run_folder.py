@@ -90,10 +90,10 @@ class TrainingOfRun(NamedTuple):
         return Answer(found, said, record)
 
 
-def reports(folder: Path) -> list[RankReport]:
-    """The reports that can be read; one that is damaged is passed over."""
+def reports(folder: Path, rank: int | None = None) -> list[RankReport]:
+    """The reports that can be read, of one rank or of all; one that is damaged is passed over."""
     found = []
-    for path in sorted(folder.glob("rank-*.json")):
+    for path in sorted(folder.glob(f"rank-{'*' if rank is None else rank}-*.json")):
         with suppress(OSError, ValueError):
             found.append(REPORT.validate_json(read_plain(path)))
     return found

@@ -397,10 +397,8 @@ def watch(
     if opened is not None:
         _check_writable(opened)
     name = name or Path(sys.argv[0] or "python").name
-    spec = {
-        "workload": name,
-        "data": {"loader": type(loader).__name__, "num_workers": getattr(loader, "num_workers", None)},
-    }
+    kind = (type(loader).__name__, getattr(loader, "num_workers", None))
+    spec = {"workload": name, "data": {"loader": kind[0], "num_workers": kind[1]}}
     beside = (UNKNOWN_QUEUE if queue is None else queue) if ceiling else None
     loop = _looked_at(kinds_of_steps(warmup_steps, beside), device, RowCounter(loader, batch_size), ceiling is not None)
     begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
@@ -408,9 +406,7 @@ def watch(
     inside = Inside() if is_dataloader(loader) and queue else None
     instruments = Instruments(loop, queue, stay, inside)
     ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
-    if opened is not None:
-        kind = (type(loader).__name__, getattr(loader, "num_workers", None))
-        ending.kept = keep_reports(opened, begun, instruments, kind)
+    ending.kept = None if opened is None else keep_reports(opened, begun, instruments, kind)
     _heed_sigterm()
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 

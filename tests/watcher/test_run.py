@@ -139,6 +139,7 @@ def test_it_ends_as_the_command_does(tmp_path: Path, end: str):
     assert plain.err in found.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [
@@ -163,6 +164,7 @@ def test_a_command_that_is_not_there(tmp_path: Path):
     assert (found.code, found.err) == (2, "error: pyhton: cannot be started: No such file or directory\n")
 
 
+@pytest.mark.slow
 def test_packages_of_the_job_are_its_own(tmp_path: Path):
     """Another package of our name, and a `sitecustomize` that was there before."""
     (tmp_path / "benchsuite").mkdir()
@@ -177,6 +179,7 @@ def test_packages_of_the_job_are_its_own(tmp_path: Path):
     assert "54 steps counted" in found.err
 
 
+@pytest.mark.slow
 def test_a_fault_of_ours_costs_the_measuring_alone(tmp_path: Path):
     breaks = "sys.modules['_benchsuite_inside.training'].Training.ask = lambda *_: 1 / 0"
     path = script(tmp_path, f"torch.optim.SGD([torch.zeros(1)])\n{breaks}\nprint(train())")
@@ -187,6 +190,7 @@ def test_a_fault_of_ours_costs_the_measuring_alone(tmp_path: Path):
     assert found.err.count(told) == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_written(tmp_path: Path):
     (tmp_path / "store").write_text("")
     found = run(tmp_path, sys.executable, str(script(tmp_path, "train()")))
@@ -225,6 +229,7 @@ def wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_signal_is_passed_on(tmp_path: Path):
     heeds = "signal.signal(signal.SIGUSR1, lambda *_: (print('heard'), sys.exit(5)))"
     with started(tmp_path, sys.executable, str(script(tmp_path, GOES_ON.format(before=heeds)))) as process:
@@ -234,6 +239,7 @@ def test_a_signal_is_passed_on(tmp_path: Path):
         assert (process.returncode, out) == (5, "heard\n") and "steps counted" in err
 
 
+@pytest.mark.slow
 def test_the_answer_comes_at_sigterm_though_the_job_does_not_hear_it(tmp_path: Path):
     """As of ranks that are in native code, which a handler of Python does not interrupt."""
     deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -250,6 +256,7 @@ def test_the_answer_comes_at_sigterm_though_the_job_does_not_hear_it(tmp_path: P
         assert process.wait(60) == -signal.SIGKILL, process.stderr.read()
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_had_measured_is_in_the_report(tmp_path: Path):
     """Nobody was told: neither the job, nor who had started it."""
     with started(tmp_path, sys.executable, str(script(tmp_path, GOES_ON.format(before="")))) as process:
@@ -284,6 +291,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "code"), [("", -15), ("signal.signal(signal.SIGTERM, hears)", 9)], ids=["", "handler"]
 )
@@ -299,6 +307,7 @@ def test_a_watched_loop_says_what_it_knows_at_sigterm(tmp_path: Path, before: st
     assert record.caveats == ["cut_short"] and not [*(tmp_path / "store" / "runs").iterdir()]
 
 
+@pytest.mark.slow
 def test_what_a_killed_watch_had_measured_is_in_the_report(tmp_path: Path):
     with started_as(tmp_path, sys.executable, str(script(tmp_path, WATCHES.format(before="")))) as process:
         wait_for(tmp_path / "trained")
