@@ -7,6 +7,7 @@ thread that trains asks no loader, a step ends when the first optimizer has step
 """
 
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -37,8 +38,10 @@ class Training:
         self._begin = begin
         self._thread = self._asking_thread = 0
         self._trained_on = set[Hashable]()
-        self._asked: list[Hashable] = []
-        """Loaders, as they were asked since the last backward pass."""
+        self._asked = Counter[Hashable]()
+        """How often each loader was asked since the last backward pass."""
+        self._last: Hashable = None
+        """Which was asked last of these."""
         self._has_trained = False
         """Whether a backward pass or an optimizer's step has come since the last batch was asked for."""
         self._part = "forward"
@@ -55,7 +58,8 @@ class Training:
         self._perhaps: Hashable = None
         """A loader that was asked for many batches before the last backward pass."""
         self._held: dict[Hashable, Any] = {}
-        self._iterator: Any = None
+        self._iterator: weakref.ReferenceType[Any] | None = None
+        """What was asked last; it is the job's to keep, as its workers end with it."""
         self._pass: Hashable = None
 
     @property
@@ -81,8 +85,9 @@ class Training:
         if self._loading or not self._is_here():
             return False, None
         self._loading, self._counts = True, self.instruments is not None and self._turn_to(loader)
-        self._asking_thread, self._iterator = threading.get_ident(), iterator
-        self._asked.append(loader)
+        self._asking_thread, self._iterator = threading.get_ident(), weakref.ref(iterator)
+        self._asked[loader] += 1
+        self._last = loader
         if self._counts and self._loop.in_body:
             self._loop.mark(self._part)  # of a step that asks for more than one batch
         again = self._counts and self._loop.ask()
@@ -103,7 +108,8 @@ class Training:
         if not self._is_asked_by(iterator):
             return
         self._loading = False
-        self._asked = [each for each in self._asked if each != loader]
+        del self._asked[loader]
+        self._last = None if self._last == loader else self._last
         if self._counts:
             self._loop.run_out()
             self._loop.close_pass()
@@ -111,7 +117,8 @@ class Training:
 
     def _is_asked_by(self, iterator: Any) -> bool:
         """Whether this is the end of what `ask` began: loaders within loaders, and other threads', are none of ours."""
-        return self._loading and self._iterator is iterator and threading.get_ident() == self._asking_thread
+        asked = None if self._iterator is None else self._iterator()
+        return self._loading and asked is iterator and threading.get_ident() == self._asking_thread
 
     def begin_part(self, part: str, optimizer: int | None = None) -> None:
         """Note that a backward pass, an optimizer's step or an exchange begins that its caller waits for."""
@@ -160,8 +167,8 @@ class Training:
     def _begin_to_watch(self) -> None:
         self._thread = threading.get_ident()
         if self._asking_thread != self._thread:
-            self._iterator, self._asked, self._loading = None, [], False
-        self.instruments = self._begin(self._iterator)
+            self._iterator, self._asked, self._last, self._loading = None, Counter(), None, False
+        self.instruments = self._begin(None if self._iterator is None else self._iterator())
         self._loop.num_uncounted += 1  # the step under way
 
     def _learn(self) -> None:
@@ -170,16 +177,16 @@ class Training:
         One that was asked for many batches, or before the last one, may have been validated with. Where that comes
         before two backward passes in a row, it is trained on.
         """
-        times, last = Counter(self._asked), self._asked[-1] if self._asked else None
-        beside = {each for each, count in times.items() if count == 1 and each != last}
+        last = self._last
+        beside = {each for each, count in self._asked.items() if count == 1 and each != last}
         self._trained_on |= beside & self._beside
-        if last is not None and (times[last] <= FEW_ASKED or last == self._perhaps):
+        if last is not None and (self._asked[last] <= FEW_ASKED or last == self._perhaps):
             self._trained_on.add(last)
         self._beside, self._perhaps = beside, last
 
     def _turn_to(self, loader: Hashable) -> bool:
         """End the step before, if there was one, and begin one; whether this loader's batches are trained on."""
-        trained_on = loader in self._trained_on and self._asked.count(loader) < MANY_ASKED
+        trained_on = loader in self._trained_on and self._asked[loader] < MANY_ASKED
         if self._has_trained:
             self._end_step()
         self._part = "forward"
@@ -199,4 +206,4 @@ class Training:
     def _end_step(self) -> None:
         if self._loop.in_step:
             self._loop.end_step(bool(self._held))
-        self._has_trained, self._asked, self._part = False, [], "forward"
+        self._has_trained, self._asked, self._last, self._part = False, Counter(), None, "forward"

@@ -1,5 +1,6 @@
 """Which calls of a training make its steps: batches, backward passes and optimizers, in the orders that loops have."""
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Any
@@ -13,6 +14,10 @@ from benchsuite.inside.training import Training
 from tests.helpers.watching import Clock
 
 
+class Iterating:
+    """Stands for a loader's iterator."""
+
+
 class Trained:
     """A training whose every call takes what it is said to take, by a clock of its own."""
 
@@ -22,7 +27,7 @@ class Trained:
 
     def batches(self, name: str, count: int, load_s: float = 0.0) -> Iterator[int]:
         """A pass over a loader of this name; each batch takes so long to come."""
-        iterator = object()
+        iterator = Iterating()
         self.training.open(name)
         for number in range(count):
             again, batch = self.training.ask(iterator, name)
@@ -234,3 +239,13 @@ def test_what_is_left_of_a_backward_pass_that_has_computed_is_exchange(trained: 
         trained.compute(6)
         trained.training.end_part("backward")
     assert trained.steps == [{"load": 1, "forward": 2, "backward": 3, "communication": 6, "other": 0}] * 3
+
+
+def test_an_iterator_is_the_jobs_to_keep(trained: Trained):
+    """Its workers end with it."""
+    iterator = Iterating()
+    kept = weakref.ref(iterator)
+    trained.training.ask(iterator, "train")
+    trained.training.receive(iterator, "train", 0)
+    del iterator
+    assert kept() is None
