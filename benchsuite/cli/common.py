@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -48,11 +49,17 @@ Plain = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
 
 def take_in_lost_runs(store: Path) -> None:
     """Make records of what a killed `benchsuite run` had measured, so that nothing is lost."""
-    runs = store / "runs"
-    if runs.is_dir() and any(runs.iterdir()):
+    if has_runs(store):
         from benchsuite.watcher.run_folder import take_in
 
         take_in(ResultsStore(store))
+
+
+def has_runs(store: Path) -> bool:
+    """Whether trainings under `benchsuite run` or `watch` have left something in a store; not so where it is dead."""
+    with suppress(OSError):
+        return any((store / "runs").iterdir())
+    return False
 
 
 def print_facts(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ from benchsuite.cli.common import (
     Plain,
     Session,
     Store,
+    has_runs,
     print_facts,
     take_in_lost_runs,
     warn_of_damage,
@@ -137,7 +138,7 @@ FOLLOW_S = 5.0
 
 def _runs(store: ResultsStore) -> "list[GoingOn]":
     """The trainings under `benchsuite run` or `watch` that go on."""
-    if not (store.path / "runs").is_dir():
+    if not has_runs(store.path):
         return []
     from benchsuite.watcher.run_folder import going_on  # takes numpy, which `status` seldom needs
 

@@ -25,6 +25,8 @@ MOST_COST = 0.005
 AIMED_COST = 0.004
 """What a look will cost is known from those before it, of which the first cost more."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5
+STOPPING_S = 1.0
+"""What a fork, or the end of a training, waits for the thread that looks: a disk that does not answer may hold it."""
 MOST_LINES = 200
 """So many lines of code are told apart; what is seen beyond them is `other`."""
 COMPUTES = {
@@ -144,8 +146,8 @@ class Looker:
         if self.thread is not None:
             return
         self._loop_thread, self._native = threading.get_ident(), threading.get_native_id()
-        self._wake.clear()
-        self.thread = threading.Thread(target=self._run, name=NAME, daemon=True)
+        self._wake = threading.Event()  # a thread that hangs at a disk keeps its own
+        self.thread = threading.Thread(target=self._run, args=(self._wake,), name=NAME, daemon=True)
         self.thread.start()
         _running.add(self)
 
@@ -154,10 +156,10 @@ class Looker:
         thread, self.thread = self.thread, None
         self._wake.set()
         if thread is not None and thread is not threading.current_thread():
-            thread.join()
+            thread.join(STOPPING_S)
 
-    def _run(self) -> None:
-        while not self._wake.wait(self.pace.next_s()):
+    def _run(self, wake: threading.Event) -> None:
+        while not wake.wait(self.pace.next_s()):
             began_s = time.thread_time()
             self._look()
             if time.monotonic() - self._written_s > self._writes_apart_s:

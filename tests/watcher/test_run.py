@@ -105,7 +105,7 @@ TELLS_ALL = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "start_method", ["", "spawn", *(pytest.param(how, marks=pytest.mark.weekly) for how in ("fork", "forkserver"))]
+    "start_method", ["spawn", *(pytest.param(how, marks=pytest.mark.weekly) for how in ("", "fork", "forkserver"))]
 )
 def test_nothing_about_the_job_changes(tmp_path: Path, start_method: str):
     """Its losses to the bit, its random numbers, arguments, standard streams, paths, names and exit code."""
@@ -114,7 +114,7 @@ def test_nothing_about_the_job_changes(tmp_path: Path, start_method: str):
     found = run(tmp_path, sys.executable, str(path), start_method, given="typed")
     assert plain.code == 7, plain.err
     assert (found.code, found.out) == (plain.code, plain.out)
-    assert found.err.startswith(plain.err)
+    assert plain.err in found.err
     uncounted = 6 + (3 if start_method else 0)  # the queue of a worker is emptied first
     assert f"{60 - uncounted} steps counted, {uncounted} before" in found.err
 

@@ -131,8 +131,7 @@ SCRIPTS = {
     "transformers": TRAINER,
     "webdataset": WEBDATASET,
 }
-WEEKLY = ("lightning", "transformers", "webdataset")
-"""They take long to be imported."""
+WEEKLY = ("accelerate", "lightning", "transformers", "webdataset")
 
 
 def losses(script: Path, name: str, *before: str) -> list[list[float]]:

@@ -55,7 +55,7 @@ class TestStorageBytes:
 
     def test_are_unknown_as_soon_as_one_workers_are(self, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
         answers = iter([ProcessIO(3, 1, 2), ProcessIO(4, 1, 40), ProcessIO(3, 1, 2), None])
-        monkeypatch.setattr("benchsuite.storage.observe.counters.process_io", lambda pid: next(answers))
+        monkeypatch.setattr("benchsuite.inside.processes.process_io", lambda pid: next(answers))
         with loader_of(made("files", "image", None, COUNT), num_workers=2) as loader:
             assert loader.io() == ProcessIO(7, 2, 42)
             assert loader.io() is None
