@@ -40,7 +40,7 @@ from benchsuite.launch.node import about_this_node, node_name, package_path
 from benchsuite.launch.placement import Agent, Share, about_nodes, agent_of, cores_of, cores_per_rank, shares
 from benchsuite.launch.registry import LAUNCHERS
 from benchsuite.launch.rendezvous import VARIABLE, Rendezvous, shared_networks, write_invitation
-from benchsuite.results.store.place import folder_in
+from benchsuite.results.store.place import folder_in, written_to
 from benchsuite.results.store.store import ResultsStore
 
 CLEANUP_GRACE_S = 30.0
@@ -186,7 +186,8 @@ class AgentLauncher:
         if mine.rank > 0:
             os.execve(ZYGOTE[0], list(ZYGOTE), agents_environment(str(self._place)))
         ResultsStore(store).check_writable()
-        folder_in(store, *MEETINGS.parts)
+        with written_to(store):
+            folder_in(store, *MEETINGS.parts)
         self.start()  # now: the others wait for it, however long this process plans
 
     def __enter__(self) -> Self:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from benchsuite.contract.scratch import scratch
 from benchsuite.launch.agents import AgentLauncher
-from benchsuite.results.store.place import folder_in, share
-from benchsuite.results.store.segments import StoreError
+from benchsuite.results.store.place import folder_in, share, written_to
 from benchsuite.storage.dataset.partial import partial_folder, partial_folders, remove_abandoned
 
 WORK, ATTEMPT = "work", "attempt"
@@ -24,14 +23,13 @@ def work_folder(store: Path, trial: str) -> Iterator[Path]:
     Its name tells whose it is, so that what a killed process has left is known.
 
     Raises:
+        StoreVanished: the store is gone.
         StoreError: the store cannot be written.
     """
-    try:
+    with written_to(store):
         folder = partial_folder(folder_in(store, WORK, trial) / ATTEMPT)
         folder.mkdir(0o755)  # for no umask may others write it: names in it are foreseeable
         share(folder, store, 0o050)
-    except OSError as error:
-        raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
     try:
         yield folder
     finally:

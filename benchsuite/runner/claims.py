@@ -24,9 +24,8 @@ from typing import Generic, Literal, Self, TypeVar
 
 from pydantic import TypeAdapter
 
-from benchsuite.contract.errors import UserError
 from benchsuite.inside.files import read_plain, write_new
-from benchsuite.results.store.place import check_same, folder_in, is_same, share_open
+from benchsuite.results.store.place import folder_in, is_same, share_open, written_to
 from benchsuite.storage.dataset import partial as writers
 from benchsuite.storage.dataset.partial import has_ended
 
@@ -181,7 +180,7 @@ class Claims:
         """Claim a trial if it is free, else return who holds it; None where another sweep has finished it.
 
         Raises:
-            UserError: the store cannot be written.
+            StoreError: the store cannot be written.
         """
         generation = self._first_generation.get(trial, 0)
         while True:
@@ -218,20 +217,17 @@ class Claims:
 
         Raises:
             StoreVanished: the store is no longer there.
-            UserError: the store cannot be written.
+            StoreError: the store cannot be written.
         """
         path = self.folder / f"{trial}.{generation}"
         earlier = read_claim(path.with_name(f"{trial}.{generation - 1}")) if generation else None
         since, finished_at = datetime.now(UTC).isoformat(timespec="seconds"), earlier.finished_at if earlier else ""
         claim = Claim(secrets.token_hex(8), self.holder, since=since, finished_at=finished_at)
         store = self.folder.parent.parent
-        try:
+        with written_to(store):
             folder_in(store, *self.folder.parts[-2:])
             if not _create_file(path, claim):
                 return None
-        except OSError as error:
-            check_same(store)  # a store that is gone is the better explanation
-            raise UserError(f"store {store}: cannot be written: {error.strerror}") from error
         taken_over = generation > self._first_generation.get(trial, 0)
         holding = Holding(path, claim, self.lease_s / BEATS_PER_LEASE, taken_over, self._open.discard)
         self._open.add(holding)

@@ -21,9 +21,8 @@ from benchsuite.grid.point import Plan
 from benchsuite.host.machine import this_machine
 from benchsuite.inside.files import read_plain, write_new
 from benchsuite.results.store.outcomes import FAILED, FINISHED, alike_of
-from benchsuite.results.store.place import folder_in, share_open
+from benchsuite.results.store.place import folder_in, share_open, written_to
 from benchsuite.results.store.record import TrialRecord
-from benchsuite.results.store.segments import StoreError
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.claims import CLAIMS, Claim, running_claims
 from benchsuite.runner.durations import learn_durations, point_of
@@ -46,15 +45,14 @@ def keep_plan(store: Path, session: str, plan: Plan) -> None:
     """Write a plan into a store, whole or not at all.
 
     Raises:
+        StoreVanished: the store is gone.
         StoreError: the store cannot be written.
     """
     text = json.dumps(labels(plan, session))
     digest = hashlib.sha256(text.encode()).hexdigest()[:DIGEST_DIGITS]
-    try:
+    with written_to(store):
         folder = folder_in(store, PLANS, session)
         write_new(folder / f"{plan.sweep.name}.{digest}.json", text, made=partial(share_open, store=store))
-    except OSError as error:
-        raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
 
 
 def kept_plans(store: Path, session: str) -> dict[str, dict[str, str]]:

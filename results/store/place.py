@@ -8,7 +8,8 @@ makes nothing at its path once another is there.
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +104,21 @@ def is_same(store: Path) -> bool:
     except StoreVanished:
         return False
     return True
+
+
+@contextmanager
+def written_to(store: Path) -> Iterator[None]:
+    """Tell an error of what is written into a store as that of the store; one that is gone explains it better.
+
+    Raises:
+        StoreVanished: the store is gone.
+        StoreError: the store cannot be written.
+    """
+    try:
+        yield
+    except OSError as error:
+        check_same(store)
+        raise StoreError(f"store {store}: cannot be written: {error.strerror}") from error
 
 
 def folder_in(store: Path, *names: str) -> Path:

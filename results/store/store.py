@@ -32,6 +32,7 @@ from benchsuite.results.store.place import (
     settle,
     share_open,
     was_requeued,
+    written_to,
 )
 from benchsuite.results.store.record import FORMER_PARTS, Kind, Record, TrialRecord
 from benchsuite.results.store.segments import (
@@ -118,12 +119,10 @@ class ResultsStore:
             StoreVanished: there is none, and it may not be made.
             StoreError: it cannot be written.
         """
-        try:
+        with written_to(self.path):
             settle(self.path, may_make=not was_requeued())
             with tempfile.TemporaryFile(dir=self.path / SEGMENTS) as probe:
                 probe.write(b"x")
-        except OSError as error:
-            raise StoreError(f"store {self.path}: cannot be written: {error.strerror}") from error
 
     def append(self, record: R, samples: dict[str, Any] | None = None) -> R:
         """Append a record (its raw samples first), flushed to disk; returns it as stored.

@@ -142,7 +142,6 @@ def test_unmounted_while_a_trial_runs(bench: Bench, here: Here, wait_until: Wait
     assert ResultsStore(bench.store).trials()[0] == kept[0], "what was added is not measured again"
 
 
-@pytest.mark.weekly  # one run in some hundred says 'cannot be written' where the store is gone: not found why
 def test_removed_after_a_trial(bench: Bench, wait_until: Wait) -> None:
     """The second may have begun by then."""
     away = bench.folder / "away"  # to remove a folder that is written to may fail

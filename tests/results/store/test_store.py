@@ -17,7 +17,7 @@ from benchsuite.contract.trial_spec import SweepSpec
 from benchsuite.grid.point import Plan
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.work_folder import work_folder
-from benchsuite.results.store.place import ID
+from benchsuite.results.store.place import ID, written_to
 from benchsuite.results.store.segments import SEGMENTS, Segment
 from benchsuite.results.store.store import SAMPLES, ResultsStore, StoreError, StoreVanished
 from benchsuite.runner.claims import Claims
@@ -481,3 +481,15 @@ def test_a_segment_that_another_replaces(store: ResultsStore):
     path.write_bytes(copy)
     store.append(made_record(3))
     assert ids(store) == [f"record-{number}" for number in range(4)] and path.read_bytes() == copy
+
+
+def test_a_store_that_goes_while_something_is_written_into_it_is_said_to_be_gone(tmp_path: Path):
+    store = ResultsStore(tmp_path / "store")
+    store.check_writable()
+    with pytest.raises(StoreVanished, match="is no longer there"), written_to(store.path):
+        store.path.rename(tmp_path / "away")
+        (store.path / "new").mkdir()
+    (tmp_path / "away").rename(store.path)
+    with pytest.raises(StoreError, match=r"cannot be written: No such file") as told, written_to(store.path):
+        (store.path / "gone" / "new").mkdir()
+    assert not isinstance(told.value, StoreVanished)

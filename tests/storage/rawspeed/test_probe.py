@@ -336,7 +336,8 @@ class TestCeilingOfFiles:
     def test_it_ends_when_the_time_is_over(self, tmp_path: Path):
         (tmp_path / "file").write_bytes(b"x" * 4 * PIECE_BYTES)
         found = read_ceiling([tmp_path / "file"] * 100_000, 1, 0.05)
-        assert found is not None and not found.whole and found.seconds >= 0.05
+        assert found is not None and not found.whole
+        assert 0 < found.num_bytes < 100_000 * 4 * PIECE_BYTES
 
     def test_nothing_to_read_is_none_and_a_missing_file_an_error(self, tmp_path: Path):
         (tmp_path / "empty").touch()
