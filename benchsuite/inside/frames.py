@@ -190,10 +190,11 @@ def user_line(frame: FrameType) -> str | None:
 
 OWN = (f"{__package__.partition('.')[0]}.", "benchsuite.")
 """How the names of our modules begin, here and where `benchsuite run` has loaded them."""
+HERE = str(Path(__file__).parent)
 
 
 def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).startswith(OWN)
+    return str(frame.f_globals.get("__name__")).startswith(OWN) or frame.f_code.co_filename.startswith(HERE)
 
 
 def qualified_name(code: CodeType) -> str:

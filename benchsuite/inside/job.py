@@ -29,10 +29,14 @@ from .workers import Inside, LookInside, TimedCollate
 VARIABLE = "BENCHSUITE_RUN"
 ITERATORS = {
     "torch.utils.data.dataloader": ("_BaseDataLoaderIter",),
-    "torchdata.stateful_dataloader.stateful_dataloader": ("_StatefulBaseDataLoaderIter",),
     "nvidia.dali.plugin.pytorch": ("DALIGenericIterator", "DALIRaggedIterator"),
 }
-"""Classes whose `__next__` gives a batch, by their modules: of torch 2.6 to 2.13, torchdata 0.11 and DALI 2.4."""
+"""Classes whose `__next__` gives a batch, by their modules: of torch 2.6 to 2.13 (torchdata's call it) and DALI 2.4."""
+LOADERS = {
+    "torch.utils.data.dataloader": "DataLoader",
+    "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
+}
+"""Classes whose `__iter__` begins a pass, by their modules; torchdata's does not call torch's."""
 LOOKS_FOLDER = "looks"
 
 
@@ -61,6 +65,8 @@ class Job:
 
     def __init__(self, run: Run) -> None:
         self.run, self.is_off = run, False
+        self.seen_modules = set[str]()
+        """Of loaders, whose classes tell this job of their batches."""
         self.collate_s: dict[Hashable, list[float]] = {}
         """CPU seconds that each loader's own process took to collate."""
         self.begin_anew()
@@ -137,16 +143,18 @@ _job: Job | None = None
 
 
 def arm() -> None:
-    """Begin to measure this process, which is about to train; once."""
+    """Begin to measure this process, which is about to train; later on: see the loaders that it has imported since."""
     global _job
-    run = Run.here() if _job is None else None
-    if run is None:
-        return
-    _job = Job(run)
+    if _job is None:
+        run = Run.here()
+        if run is None:
+            return
+        _job = Job(run)
+        _time_collations(_job)
+        _replace_steps(_job)
+        _begin_anew_in_children(_job)
+        atexit.register(_end)
     _replace_loaders(_job)
-    _replace_steps(_job)
-    _begin_anew_in_children(_job)
-    atexit.register(_end)
 
 
 def _end() -> None:
@@ -162,37 +170,31 @@ def _begin_anew_in_children(job: Job) -> None:
 
 
 def _replace_loaders(job: Job) -> None:
-    """See passes begin and batches come."""
-    torch_data: Any = sys.modules["torch.utils.data.dataloader"]
+    """See passes begin and batches come, of all that this process has imported by now."""
     ask = job.guard(lambda iterator: job.training.ask(iterator, key_of(iterator)), (False, None))
     receive = job.guard(lambda iterator, batch: job.training.receive(iterator, key_of(iterator), batch))
     run_out = job.guard(lambda iterator: job.training.run_out(iterator, key_of(iterator)))
     begin_pass = job.guard(lambda loader: job.training.open(key_of(loader)))
-    for kind in _iterators():
-        _replace_next(kind, ask, receive, run_out)
-    iterate = torch_data.DataLoader.__iter__
+    for module in sorted({*ITERATORS, *LOADERS} & sys.modules.keys() - job.seen_modules):
+        job.seen_modules.add(module)
+        kinds = vars(sys.modules[module])
+        for name in ITERATORS.get(module, ()):
+            if name in kinds:
+                _replace_next(kinds[name], ask, receive, run_out)
+        if LOADERS.get(module) in kinds:
+            _replace_iter(kinds[LOADERS[module]], begin_pass)
+
+
+def _replace_iter(kind: Any, begin_pass: Callable[[Any], None]) -> None:
+    """See the passes over a kind of loader begin."""
+    iterate = kind.__iter__
 
     @functools.wraps(iterate)
     def __iter__(self: Any) -> Any:
         begin_pass(self)
         return iterate(self)
 
-    torch_data.DataLoader.__iter__ = __iter__
-    make = torch_data._SingleProcessDataLoaderIter.__init__
-
-    @functools.wraps(make)
-    def __init__(self: Any, loader: Any) -> None:
-        make(self, loader)
-        job.guard(_time_collate)(job, self)
-
-    torch_data._SingleProcessDataLoaderIter.__init__ = __init__
-
-
-def _iterators() -> Iterator[Any]:
-    """The kinds of iterators that define how a batch comes: those that this process has imported."""
-    for module, names in ITERATORS.items():
-        found = sys.modules.get(module)
-        yield from (vars(found)[name] for name in names if found is not None and name in vars(found))
+    kind.__iter__ = __iter__
 
 
 def _replace_next(
@@ -217,6 +219,19 @@ def _replace_next(
         return batch
 
     kind.__next__ = __next__
+
+
+def _time_collations(job: Job) -> None:
+    """Time what a DataLoader collates in the process that trains."""
+    torch_data: Any = sys.modules["torch.utils.data.dataloader"]
+    make = torch_data._SingleProcessDataLoaderIter.__init__
+
+    @functools.wraps(make)
+    def __init__(self: Any, loader: Any) -> None:
+        make(self, loader)
+        job.guard(_time_collate)(job, self)
+
+    torch_data._SingleProcessDataLoaderIter.__init__ = __init__
 
 
 def _time_collate(job: Job, iterator: Any) -> None:

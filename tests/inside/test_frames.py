@@ -15,6 +15,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from benchsuite.inside.frames import frame_of, is_users, role_of, user_line, waits_on
+from benchsuite.watcher.run import HOOK
 
 LONG_S = 3.0
 
@@ -132,3 +133,10 @@ for _ in range(200):
 def test_a_collection_of_garbage_blocks_no_thread():
     done = subprocess.run([sys.executable, "-c", COLLECTING], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_hook_in_peoples_jobs_is_no_line_of_theirs() -> None:
+    """It is loaded as `sitecustomize`, not under a name of ours."""
+    names = {"__name__": "sitecustomize", "sys": sys}
+    exec(compile("def hook():\n    return sys._getframe()", str(HOOK / "sitecustomize.py"), "exec"), names)
+    assert user_line(names["hook"]()) is None

@@ -118,6 +118,48 @@ for epoch in range(2):
         loss.backward()
         optimizer.step()
 """
+STATEFUL = """
+from torch.utils.data.distributed import DistributedSampler
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 1))
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+from torchdata.stateful_dataloader import StatefulDataLoader  # after the optimizer, as Accelerate imports it
+loader = StatefulDataLoader(rows(), 8, sampler=DistributedSampler(rows(), seed=1), num_workers=1)
+for epoch in range(2):
+    for x, y in loader:
+        loss = note((net(x) - y).pow(2).mean())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+DALI = """
+import numpy as np
+from nvidia.dali import fn, pipeline_def, types
+from nvidia.dali.plugin.pytorch import DALIGenericIterator
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+rank = dist.get_rank()
+
+def row(sample):
+    x, y = data[(2 * sample.idx_in_epoch + rank) % 800]
+    return x.numpy(), y.numpy()
+
+@pipeline_def(batch_size=8, num_threads=1, device_id=None)
+def pipeline():
+    return tuple(fn.external_source(source=row, num_outputs=2, batch=False, dtype=types.FLOAT))
+
+data = rows()
+loader = DALIGenericIterator([pipeline()], ["x", "y"], size=400, auto_reset=True)
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(32, 1))
+optimizer = torch.optim.SGD(net.parameters(), 0.01)
+for epoch in range(2):
+    for (batch,) in loader:
+        loss = note((net(batch["x"]) - batch["y"]).pow(2).mean())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
 END = """
 with open(f"{sys.argv[1]}-{dist.get_rank()}.json", "w") as file:
     json.dump(losses, file)
@@ -130,8 +172,11 @@ SCRIPTS = {
     "lightning": LIGHTNING,
     "transformers": TRAINER,
     "webdataset": WEBDATASET,
+    "torchdata": STATEFUL,
+    "dali": DALI,
 }
-WEEKLY = ("accelerate", "lightning", "transformers", "webdataset")
+PACKAGES = {"torchdata": "torchdata", "dali": "nvidia.dali"}
+"""What a script needs that not everyone has."""
 
 
 def losses(script: Path, name: str, *before: str) -> list[list[float]]:
@@ -147,9 +192,11 @@ def losses(script: Path, name: str, *before: str) -> list[list[float]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.weekly] if name in WEEKLY else []) for name in SCRIPTS]
+    "name", [pytest.param(name, marks=[] if name == "torch" else [pytest.mark.weekly]) for name in SCRIPTS]
 )
 def test_a_training_is_what_it_is_without(tmp_path: Path, name: str) -> None:
+    if name in PACKAGES:
+        pytest.importorskip(PACKAGES[name])
     script = tmp_path / "train.py"
     script.write_text(DATA + SCRIPTS[name] + END)
     plain = losses(script, "plain")

@@ -13,9 +13,14 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 VARIABLE = "BENCHSUITE_RUN"
-MADE_BY_WHO_TRAINS = {"torch.utils.data.dataloader": "DataLoader", "torch.optim.optimizer": "Optimizer"}
-"""Classes of torch, by their modules: who makes the first object of one may train."""
-WORKERS = "torch.utils.data._utils.worker"
+MADE_BY_WHO_TRAINS = {
+    "torch.utils.data.dataloader": ("DataLoader",),
+    "torch.optim.optimizer": ("Optimizer",),
+    "torchdata.stateful_dataloader.stateful_dataloader": ("StatefulDataLoader",),
+    "nvidia.dali.plugin.pytorch": ("DALIGenericIterator", "DALIRaggedIterator"),
+}
+"""Classes by their modules: who makes the first object of one may train."""
+WORKERS = ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.worker")
 PRIVATE = "_benchsuite_inside"
 """The name under which what measures is loaded: nobody else's, so that it hides nothing of the job's."""
 
@@ -30,7 +35,7 @@ class Waiting:
     """A finder of modules that finds none of its own: it sees those of torch being imported."""
 
     def __init__(self) -> None:
-        self.names = {WORKERS, *MADE_BY_WHO_TRAINS}
+        self.names = {*WORKERS, *MADE_BY_WHO_TRAINS}
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         if name not in self.names:
@@ -64,10 +69,10 @@ class Afterwards:
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
         try:
-            if module.__name__ == WORKERS:
+            if module.__name__ in WORKERS:
                 look_in_workers(module)
-            else:
-                arm_with_the_first(getattr(module, MADE_BY_WHO_TRAINS[module.__name__]))
+            for name in MADE_BY_WHO_TRAINS.get(module.__name__, ()):
+                arm_with_the_first(getattr(module, name))
         except Exception as error:
             give_up(error)
 
