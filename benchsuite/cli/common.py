@@ -62,10 +62,10 @@ def has_runs(store: Path) -> bool:
     return False
 
 
-def print_facts(format: PlainFormat, facts: object, lines: Iterable[str]) -> None:
-    """Print facts as JSON where the format is json, else as lines for people."""
+def print_facts(format: PlainFormat, facts: object, lines: Iterable[str], indent: int | None = 1) -> None:
+    """Print facts as JSON where the format is json, else as lines for people; without an indent as one line."""
     if format == "json":
-        document(json.dumps(facts, indent=1))
+        document(json.dumps(facts, indent=indent))
     else:
         echo(*lines)
 

@@ -105,20 +105,23 @@ def status(
     store: Store = DEFAULT_STORE,
     overrides: Overrides = None,
     format: Plain = "table",
-    follow: Annotated[bool, typer.Option("--follow", help="Show it again every 5 seconds.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Show it again every 5 seconds; JSON is a line then.")
+    ] = False,
 ) -> None:
     """Show which trials are done, running and waiting, which failed, and how long the rest may take."""
     check_session(session)
     while True:
-        _show_status(file, session, store, overrides, format)
+        _show_status(file, session, store, overrides, format, indent=None if follow else 1)
         if not follow:
             return
         time.sleep(FOLLOW_S)
-        echo("\033[H\033[J" if sys.stdout.isatty() else "")
+        if format == "table":
+            echo("\033[H\033[J" if sys.stdout.isatty() else "")
 
 
 def _show_status(
-    file: Path | None, session: str, store: Path, overrides: list[str] | None, format: PlainFormat
+    file: Path | None, session: str, store: Path, overrides: list[str] | None, format: PlainFormat, indent: int | None
 ) -> None:
     take_in_lost_runs(store)
     opened = ResultsStore(store)
@@ -126,7 +129,7 @@ def _show_status(
     standing = session_standing(planned_trials(sweep, session, opened), session, opened, whole=sweep is None)
     runs = _runs(opened)
     facts = asdict(standing) | ({"runs": [run._asdict() for run in runs]} if runs else {})
-    print_facts(format, facts, [*_lines(standing), *map(_run_line, runs)])
+    print_facts(format, facts, [*_lines(standing), *map(_run_line, runs)], indent)
     if file is None and (others := _other_sessions(standing, opened)):
         echo(f"note: {store} has nothing of session {session}; its sessions: {others}", err=True)
     warn_of_damage(opened)

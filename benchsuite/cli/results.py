@@ -1,6 +1,7 @@
 """The verbs under `benchsuite results`: show and query the records of a store, and export them."""
 
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -20,7 +21,9 @@ from benchsuite.cli.common import (
     Store,
     Tabular,
     Where,
+    has_runs,
     print_facts,
+    take_in_lost_runs,
     warn_of_damage,
 )
 from benchsuite.cli.report import print_rows
@@ -35,7 +38,7 @@ from benchsuite.results.render.words import counted, size
 from benchsuite.results.report.io_profile import is_known, lines
 from benchsuite.results.report.probes import COLUMNS_OF, columns_of
 from benchsuite.results.report.trace import trace
-from benchsuite.results.store.frames import by_point
+from benchsuite.results.store.frames import by_point, record_frame
 from benchsuite.results.store.manifest import PARQUET
 from benchsuite.results.store.query import Limits
 from benchsuite.results.store.record import Kind as RecordKind
@@ -189,13 +192,42 @@ def export_prometheus(
         typer.Option("--out", metavar="FILE.prom|DIR", help="Textfile directory of a node exporter, or a file there."),
     ] = None,
     where: Where = None,
+    every: Annotated[
+        float | None, typer.Option("--every", metavar="SECONDS", min=1, help="Write it again so often, until Ctrl+C.")
+    ] = None,
 ) -> None:
-    """Write the newest session of every point as Prometheus text. A file is replaced at once, never half written."""
-    text = prometheus.prometheus(rows(_select(store, where)))
+    """Write the newest session of every point, and what trains now, as Prometheus text; a file at once, never half."""
+    written = _write_prometheus(store, out, where, may_be_empty=every is not None)
+    if written is not None:
+        _print_exported(written)
+    while every is not None:
+        time.sleep(every)
+        _write_prometheus(store, out, where, may_be_empty=True)
+
+
+def _write_prometheus(store: Path, out: Path | None, where: Sequence[str] | None, may_be_empty: bool) -> Path | None:
+    """Write it to standard output or to a file, which is returned."""
+    frame = _with_running(ResultsStore(store))
+    if frame.empty and not may_be_empty:
+        raise _nothing_to_export(store)
+    text = "" if frame.empty else prometheus.prometheus(rows(fulfilling(frame, where or ())))
     if out is None:
         document(text.removesuffix("\n"))
-    else:
-        _print_exported(prometheus.write_textfile(text, out))
+        return None
+    return prometheus.write_textfile(text, out)
+
+
+def _with_running(store: ResultsStore) -> pd.DataFrame:
+    """The trials of a store, and those of `benchsuite run` and `watch` that go on."""
+    take_in_lost_runs(store.path)
+    frame = store.frame()
+    warn_of_damage(store)
+    if not has_runs(store.path):
+        return frame
+    from benchsuite.watcher.run_folder import records_so_far
+
+    running = record_frame(records_so_far(store)).assign(status=prometheus.RUNNING)
+    return pd.concat([each for each in (frame, running) if not each.empty]) if len(running) else frame
 
 
 @export_app.command("latex")
@@ -217,11 +249,14 @@ def _select(
     opened = ResultsStore(store)
     frame = opened.frame(kind=kind)
     if frame.empty:
-        kinds = ", ".join(get_args(RecordKind))
-        raise UserError(f"store {store}: no record of kind {kind} to export; allowed: {kinds}")
+        raise _nothing_to_export(store, kind)
     frame = fulfilling(frame, where or ())
     warn_of_damage(opened)
     return frame if by == "trial" else by_point(frame)
+
+
+def _nothing_to_export(store: Path, kind: RecordKind = "trial") -> UserError:
+    return UserError(f"store {store}: no record of kind {kind} to export; allowed: {', '.join(get_args(RecordKind))}")
 
 
 def _write(text: str, out: Path | None) -> None:

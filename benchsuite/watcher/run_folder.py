@@ -187,13 +187,23 @@ class GoingOn(NamedTuple):
 
 def going_on(store: ResultsStore) -> list[GoingOn]:
     """The trainings that go on, by what their ranks have left in the store."""
+    return [_as_it_goes(training, parent) for training, parent in _that_go_on(store)]
+
+
+def records_so_far(store: ResultsStore) -> list[TrialRecord]:
+    """The record that each training that goes on would have if it ended now; of those that have counted steps."""
+    answers = [training.answer(parent.begun(), parent.name, None) for training, parent in _that_go_on(store)]
+    return [answer.record for answer in answers if answer.record.status == "ok"]
+
+
+def _that_go_on(store: ResultsStore) -> list[tuple[TrainingOfRun, Parent]]:
     found = []
     for path in sorted((store.path / RUNS).glob("*/parent-*.json")):
         with suppress(OSError, ValueError):
             parent = PARENT.validate_json(read_plain(path))
             token = path.stem.removeprefix("parent-")
             mine = [each for each in trainings(path.parent) if each.first.parent == token]
-            found += [] if _is_over(parent, path) else [_as_it_goes(each, parent) for each in mine]
+            found += [] if _is_over(parent, path) else [(each, parent) for each in mine]
     return found
 
 

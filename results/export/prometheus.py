@@ -1,6 +1,7 @@
 """Figures as Prometheus reads them (text format 0.0.4), for the textfile directory of a node exporter.
 
-Values are those of each point's newest session: medians over its ok repeats. Names carry base units as Prometheus
+Values are those of each point's newest session: medians over its ok repeats. While a training goes on they are its own
+so far. Names carry base units as Prometheus
 wants them: `_seconds`, `_bytes`, `_ratio`.
 """
 
@@ -25,6 +26,9 @@ from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.segments import StoreError
 
 PREFIX = "benchsuite_"
+RUNNING = "running"
+"""The status of a row that tells of a training that goes on."""
+MEASURED = ("ok", RUNNING)
 ENDING = ".prom"
 """The node exporter reads no other files."""
 TERA = {"tflops_per_device": "device_flops_per_second", "peak_tflops_per_device": "device_peak_flops_per_second"}
@@ -106,11 +110,13 @@ class _Families(Collector):
 
 
 def _newest(trials: Sequence[Row]) -> list[list[Row]]:
-    """The trials of each point's newest session, oldest first."""
+    """The trials of each point's newest session, oldest first; where a training goes on, that alone."""
     found: dict[str, list[Row]] = {}
     for row in sorted(trials, key=lambda row: str(row["finished_at"])):
         found.setdefault(str(row["point_id"]), []).append(row)
-    return [[row for row in point if row["session"] == point[-1]["session"]] for point in found.values()]
+    going_on = [[row for row in point if row["status"] == RUNNING] for point in found.values()]
+    newest = [[row for row in point if row["session"] == point[-1]["session"]] for point in found.values()]
+    return [now or ended for now, ended in zip(going_on, newest, strict=True)]
 
 
 def _labels(row: Row) -> dict[str, str]:
@@ -149,9 +155,9 @@ def _counts(points: Sequence[Point]) -> list[Metric]:
         _add(info, {**point.labels, **_info(newest)}, 1)
         _add(ended, point.labels, datetime.fromisoformat(str(newest["finished_at"])).timestamp())
         counts = Counter(row["status"] for row in point.trials)
-        for name in get_args(Status):
+        for name in (*get_args(Status), RUNNING):
             _add(statuses, {**point.labels, "status": name}, counts[name])
-        borne = Counter(name for row in point.trials if row["status"] == "ok" for name in row["caveats"])
+        borne = Counter(name for row in point.trials if row["status"] in MEASURED for name in row["caveats"])
         for name, count in sorted(borne.items()):
             _add(caveats, {**point.labels, "caveat": name}, count)
     return [info, ended, statuses, caveats]
@@ -173,7 +179,7 @@ def _figures(points: Sequence[Point]) -> list[Metric]:
         family = _gauge(metric_name(figure), described.description or figure.replace("_", " "))
         scale = 1e12 if figure in TERA else 1.0
         for point in points:
-            ok = [row for row in point.trials if row["status"] == "ok" and not is_missing(row[figure])]
+            ok = [row for row in point.trials if row["status"] in MEASURED and not is_missing(row[figure])]
             if ok:
                 _add(family, point.labels, median(float(row[figure]) for row in ok) * scale)
         families.append(family)

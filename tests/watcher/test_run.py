@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -263,7 +264,11 @@ def test_what_a_killed_run_had_measured_is_in_the_report(tmp_path: Path):
         wait_for(tmp_path / "trained")
         time.sleep(1)  # so long it may take until the file is there
         status = json.loads(ran([RUN[0], "status", "--store", "store", "--format", "json"], tmp_path).out)
+        text = ran([RUN[0], "results", "export", "prometheus", "--store", "store"], tmp_path).out
         os.killpg(process.pid, signal.SIGKILL)
+    assert re.search(r"^benchsuite_samples_per_second\{.*\} [1-9]", text, re.M) and re.search(
+        r'status="running".* 1\.0', text
+    )
     (going_on,) = status["runs"]
     assert going_on["name"] == "train.py" and going_on["steps"] >= 30 and going_on["samples_per_s"] > 0
     assert records(tmp_path) == []

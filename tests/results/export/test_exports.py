@@ -218,10 +218,18 @@ class TestPrometheus:
         assert "benchsuite_step_mean_seconds" not in got, "what the newest session lacks is not told from an older one"
         counts = got["benchsuite_trials"]
         assert (counts["files", "ok"], counts["files", "failed"], counts["tar", "failed"]) == (3, 1, 1)
-        assert sum(counts.values()) == 5 and len(counts) == 12
+        assert sum(counts.values()) == 5 and len(counts) == 14
         assert got["benchsuite_caveat_trials"] == {("files", "not_steady"): 3}
         ended = pd.Timestamp("2026-01-01T00:00:21Z").timestamp()
         assert got["benchsuite_last_finished_timestamp_seconds"]["files",] == ended
+
+    def test_a_training_that_goes_on_is_told_alone(self):
+        ended = [made_record(n, figures={"samples_per_s": 50.0}) for n in range(3)]
+        (running,) = rows_of(made_record(1, figures={"samples_per_s": 80.0}))
+        got = parsed(prometheus([*rows_of(*ended), {**running, "status": "running"}]))
+        assert got["benchsuite_samples_per_second"] == {("files",): 80.0}
+        counts = got["benchsuite_trials"]
+        assert (counts["files", "running"], sum(counts.values())) == (1, 1)
 
     def test_what_a_point_is(self):
         text = prometheus(rows_of(made_record(0, figures={"bottleneck": "storage"})))
