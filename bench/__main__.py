@@ -16,6 +16,7 @@ from benchsuite.contract.errors import nearest
 SECTIONS = {
     "steps": "step time of a trial over the shortest plain PyTorch loop",
     "watch": "step time of a loop in `benchsuite.watch` over the same loop without",
+    "run": "step time of a training below `benchsuite run` over the same without, and what it takes to start",
     "models": "steps of the tiny models over those of transformers and MONAI",
     "gpu": "utilization and images/s of the reference variants on a CUDA device",
     "planned": "planned steps and memory beside trials on a CUDA device",
