@@ -20,6 +20,7 @@ Role = Literal[
     "collate",
     "sample",
     "shuffle",
+    "fills",
     "start",
     "idle",
     "ended",
@@ -88,7 +89,9 @@ def role_of(frame: FrameType) -> Role | None:
         found = _own_role(each)
         if found is not None:
             worker = _worker_loop(each)
-            return _of_worker(worker) if worker is not None and found == "waits_for_readers" else found
+            if worker is None or found != "waits_for_readers":
+                return found
+            return "fills" if any(_own_role(outer) == "shuffle" for outer in frames_of(each)) else _of_worker(worker)
     return None
 
 

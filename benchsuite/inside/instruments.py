@@ -101,7 +101,7 @@ class Instruments:
         return seen_readers(
             loop.loads,
             loop.readers,
-            counted.below_cpu_s / counted.wall_s if loop.feeders.unseen else 0.0,
+            counted.below_cpu_s / counted.wall_s if loop.feeders.unseen and counted.wall_s else 0.0,
             refill_s=loop.refill_s,
             queue_batches=self.queue_batches or 0,
             workers_stay=self.workers_stay,

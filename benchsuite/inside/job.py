@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .collectives import wrap_waits
+from .guard import Guard
 from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
 from .looks import Looker
 from .loop import Loop, RowCounter, kinds_of_steps
@@ -64,7 +65,7 @@ class Job:
     """The measuring of this process."""
 
     def __init__(self, run: Run) -> None:
-        self.run, self.is_off = run, False
+        self.run, self.guard = run, Guard("benchsuite run: this process is no longer measured")
         self.seen_modules = set[str]()
         """Of loaders, whose classes tell this job of their batches."""
         self.collate_s: dict[Hashable, list[float]] = {}
@@ -75,26 +76,6 @@ class Job:
         """Know of no training: one may begin."""
         self.training = Training(self.begin)
         self.reporter: Reporter | None = None
-
-    def guard(self, note: Callable[..., Any], default: Any = None) -> Callable[..., Any]:
-        """A note that can do the training no harm."""
-
-        def guarded(*arguments: Any) -> Any:
-            if self.is_off:
-                return default
-            try:
-                return note(*arguments)
-            except Exception as error:
-                self.give_up(error)
-                return default
-
-        return guarded
-
-    def give_up(self, error: Exception) -> None:
-        """Measure no more, and say so."""
-        self.is_off = True
-        where = f"{type(error).__name__}: {error}"
-        sys.stderr.write(f"benchsuite run: this process is no longer measured: {where}\n")
 
     def begin(self, iterator: Any) -> Instruments:
         """The instruments of a loop whose first batch to be trained on came from this iterator."""

@@ -47,6 +47,8 @@ def seen_as(found: At | None, role: str | None, reads: bool = False) -> str:
 
     `reads`: its frames are known, and it prepares batches: what it computes in no other part is work on samples.
     """
+    if role == "fills":  # threads of the worker's own read for a shuffle's buffer, and it waits for them
+        return "shuffle"
     if found is None:
         return role if role in OF_ROLE else "hidden"
     if found.doing == "runs":

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.inside.files import own_folders, read_plain, write_new
+from benchsuite.inside.guard import Guard
 from benchsuite.inside.instruments import Instruments
 from benchsuite.inside.looks import Looker
 from benchsuite.inside.rank_file import Loader, RankReport, Reporter
@@ -155,7 +156,9 @@ def keep_reports(store: ResultsStore, begun: Measuring, instruments: Instruments
     except OSError:
         return None
     loop, reporter = instruments.loop, Reporter(folder, OF_WATCH, name, instruments, loader)
-    loop.note_step, loop.looker = reporter.note_step, Looker(loop.phase, loop.reading, reporter.write)
+    guard = Guard(f"benchsuite.watch: {name} is no longer measured while it trains")
+    loop.note_step = guard(reporter.note_step, default=False)
+    loop.looker = Looker(loop.phase, loop.reading, guard(reporter.write))
     return folder
 
 

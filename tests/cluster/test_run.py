@@ -92,3 +92,33 @@ def test_jobs_that_reach_their_time_limit_have_answers(
     code, out, err = other_bench.run_cli("report", "--store", other_bench.store)
     assert code == 0 and "train.py" in out, err
     assert all("cut_short" in record(one).caveats for one in benches.values())
+
+
+ALONE = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Linear(64, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for (x,) in DataLoader(TensorDataset(torch.randn(200, 64)), 4):
+    net(x).mean().backward()
+    optimizer.step()
+print("trained", flush=True)
+"""
+
+
+def test_a_job_that_a_job_submits_is_not_measured(bench: ClusterBench, slurm: Slurm) -> None:
+    """It inherits the environment of the one that is."""
+    outer, inner, script, within = (bench.folder / name for name in ("outer.py", "inner.py", "job.sh", "inner.sh"))
+    for path in (outer, inner):
+        path.write_text(ALONE)
+    within.write_text(f"#!/bin/bash\nenv | grep -c ^BENCHSUITE_RUN=\nexec {shlex.join([sys.executable, str(inner)])}\n")
+    submits = f"{shlex.join([sys.executable, str(outer)])} && sbatch --output={bench.folder}/inner.out {within}"
+    run = [*RUN, "--store", str(bench.store), "--", "bash", "-c", submits]
+    script.write_text(f"#!/bin/bash\nexec {shlex.join(run)}\n")
+    job = slurm.submit(script, f"--output={bench.folder}/job.out", env=bench.env)
+    slurm.wait(job)
+    said = (bench.folder / "job.out").read_text()
+    slurm.wait(int(said.split("Submitted batch job ")[1].split()[0]))
+    assert (bench.folder / "inner.out").read_text() == "1\ntrained\n"
+    assert record(bench).spec["workload"] == "outer.py"

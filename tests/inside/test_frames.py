@@ -7,12 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import pytest
-from torch.utils.data import DataLoader, Dataset
+from torch.multiprocessing import Queue
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from benchsuite.inside.frames import frame_of, is_users, role_of, user_line, waits_on
 from benchsuite.watcher.run import HOOK
@@ -69,6 +71,32 @@ def test_a_loop_that_waits_for_workers():
     empty = queue.Queue[int]()
     with frame_in(lambda: empty.get(timeout=LONG_S)) as frame:
         assert role_of(frame) == "waits_for_readers"
+
+
+class Shuffled(IterableDataset[int]):
+    """A shuffle over a stream that a thread reads, as streams of Hugging Face do."""
+
+    def __iter__(self) -> Iterator[int]:
+        with ThreadPoolExecutor(1) as pool:
+            buffer = [pool.submit(time.sleep, LONG_S).result() for _ in range(2)]
+            yield len(buffer)
+
+
+def test_a_worker_that_waits_for_threads_which_fill_its_buffer():
+    seen: Any = Queue()
+
+    def look(_worker: int) -> None:
+        ident = threading.get_ident()
+
+        def tell() -> None:
+            frame = frame_of(ident)
+            seen.put(None if frame is None else role_of(frame))
+
+        threading.Timer(0.5, tell).start()
+
+    loader = iter(DataLoader(Shuffled(), batch_size=None, num_workers=1, worker_init_fn=look))
+    assert seen.get(timeout=60) == "fills"
+    del loader
 
 
 def test_a_lock_is_named_by_its_line():

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -179,10 +180,19 @@ PACKAGES = {"torchdata": "torchdata", "dali": "nvidia.dali"}
 """What a script needs that not everyone has."""
 
 
-def losses(script: Path, name: str, *before: str) -> list[list[float]]:
-    """The losses of each rank of a training that torchrun starts, as they stand in its files; 100 steps each."""
-    torchrun = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2"]
-    command = [*before, *torchrun, str(script), str(script.with_name(name))]
+BIN = Path(sys.executable).parent
+TORCHRUN = (f"{BIN}/torchrun", "--standalone", "--nproc-per-node", "2")
+LAUNCHERS = {
+    "accelerate launch": [f"{BIN}/accelerate", "launch", "--cpu", "--num_processes", "2", "--num_machines", "1"],
+    "python -m": [sys.executable, "-m", "torch.distributed.run", *TORCHRUN[1:], "-m"],
+    "deepspeed": [f"{BIN}/deepspeed", "--num_gpus", "2"],
+}
+
+
+def losses(script: Path, name: str, *before: str, launcher: Sequence[str] = TORCHRUN) -> list[list[float]]:
+    """The losses of each rank of a training, as they stand in its files; 100 steps each."""
+    started = script.stem if launcher[-1] == "-m" else str(script)
+    command = [*before, *launcher, started, str(script.with_name(name))]
     done = subprocess.run(
         command, cwd=script.parent, env=environment(), capture_output=True, text=True, timeout=200, check=False
     )
@@ -209,3 +219,16 @@ def test_a_training_is_what_it_is_without(tmp_path: Path, name: str) -> None:
     assert all(rank["blocks"][0]["totals"][0] >= 80 for rank in samples["ranks"])
     parts = {"load_s", "forward_s", "backward_s", "communication_s", "optimizer_s"}
     assert parts <= record.figures.model_dump(exclude_none=True).keys()
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_a_launcher_of_anyones(tmp_path: Path, name: str) -> None:
+    if not Path(LAUNCHERS[name][0]).exists():
+        pytest.skip(f"{name} is not installed here")
+    script = tmp_path / "train.py"
+    script.write_text(DATA + TORCH + END)
+    plain = losses(script, "plain")
+    assert losses(script, "measured", *RUN, "--store", "store", "--", launcher=LAUNCHERS[name]) == plain
+    (record,) = ResultsStore(tmp_path / "store").trials()
+    assert (record.status, record.spec["world_size"], record.spec["workload"]) == ("ok", 2, "train.py")

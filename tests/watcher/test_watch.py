@@ -2,6 +2,8 @@
 
 import errno
 import gc
+import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ from benchsuite.cli.app import run_command
 from benchsuite.contract.errors import UserError
 from benchsuite.inside.instruments import own_s_per_step
 from benchsuite.inside.loop import CEILING_BLOCKS, CEILING_STEPS, SETTLING_STEPS, StepLog, kinds_of_steps
+from benchsuite.inside.rank_file import Reporter
 from benchsuite.inside.timestamps import HostStamps
 from benchsuite.results.store.segments import Segment
 from benchsuite.results.store.store import ResultsStore, StoreError
@@ -395,6 +398,31 @@ def test_a_stored_record_is_read_by_report_and_show(clock: Clock, tmp_path: Path
     said = capsys.readouterr().out
     assert "What holds the watched loops back?" in said and "the loop waits for input 25 % of the time" in said
     assert "No point read from storage" not in said
+
+
+def test_reports_before_any_step_counts(tmp_path: Path):
+    """Readers that cannot be seen, as children that come and go, are told by their time: there is none yet."""
+
+    def batches() -> Iterator[int]:
+        for number in range(8):
+            subprocess.run([sys.executable, "-c", ""], check=True)
+            yield number
+
+    for _ in benchsuite.watch(batches(), store=tmp_path, warmup_steps=5, batch_size=1):
+        pass
+    assert [record.status for record in ResultsStore(tmp_path).trials()] == ["ok"]
+
+
+def test_an_error_of_ours_ends_no_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("ours")
+
+    monkeypatch.setattr(Reporter, "_make", fails)
+    assert len([*benchsuite.watch(range(40), store=tmp_path, name="mine", batch_size=1)]) == 40
+    assert capsys.readouterr().err.count("mine is no longer measured while it trains: ZeroDivisionError: ours") == 1
+    assert [record.status for record in ResultsStore(tmp_path).trials()] == ["ok"]
 
 
 def test_a_store_that_cannot_be_written_is_said_before_training(tmp_path: Path):

@@ -213,9 +213,14 @@ def _by_clock(looks: Mapping[str, float], busy: float | None, timed: Looks | Non
     """Words as shares, those of a thread that runs taken together as often as its clock says."""
     if busy is None:
         return _shares(looks)
-    runs = _computing({word: count for word, count in looks.items() if word in RUNS}, timed) or {"runs": 1.0}
-    waits = _shares({word: count for word, count in looks.items() if word not in RUNS}) or {"unknown": 1.0}
     busy = min(1.0, busy)
+    running = {word: count for word, count in looks.items() if word in RUNS}
+    waiting = {word: count for word, count in looks.items() if word not in RUNS}
+    if timed is not None:  # who waits while a batch is handed over waits for the readers that do so
+        beyond = sum(running.values()) - busy * sum(looks.values())
+        waited = max(0.0, min(beyond, running.get("hand_over", 0.0)))
+        waiting["waits_for_readers"] = waiting.get("waits_for_readers", 0.0) + waited
+    runs, waits = _computing(running, timed) or {"runs": 1.0}, _shares(waiting) or {"unknown": 1.0}
     return {word: busy * share for word, share in runs.items()} | {
         word: (1 - busy) * share for word, share in waits.items()
     }

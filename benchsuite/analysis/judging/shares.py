@@ -25,6 +25,7 @@ from benchsuite.analysis.judging.thresholds import (
     READ_IN_PIECES,
     REFILL_CAUSE,
     SATURATED_SHARE,
+    SEEN_BUSY,
     SHUFFLING_SHARE,
     SWAPPED_SHARE,
 )
@@ -250,7 +251,8 @@ def _lacks_cores(figures: Mapping[str, Any], seen: SeenReaders | None, used: Use
 
 def queued_share(seen: SeenReaders) -> float:
     """Share of the time that worker processes want a core in which they wait for one."""
-    return (seen.queued_fraction or 0.0) / seen.busy_fraction if seen.busy_fraction and seen.num_readers else 0.0
+    wanted = seen.busy_fraction or 0.0
+    return (seen.queued_fraction or 0.0) / wanted if wanted >= SEEN_BUSY and seen.num_readers else 0.0
 
 
 def _bound(seen: SeenReaders | None, used: UsedCores | None) -> bool:

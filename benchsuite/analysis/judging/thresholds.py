@@ -33,6 +33,8 @@ NAMED_STEPS = 30
 """Of fewer counted steps of a watched loop no cause is named: a wait of one step in twenty comes once or not at all."""
 QUEUED_SHARE = 0.30
 """Readers that wait for a core for this share of the time that they want one lack cores."""
+SEEN_BUSY = 0.05
+"""Of readers that are seen to want a core for less of the time than this, others do the work, which are not seen."""
 QUOTA_SHARE = 0.25
 """A quota that is used up in this share of its periods holds back what it is for."""
 IDLE_CORES = 0.5

@@ -206,6 +206,11 @@ LOOPS = {
     "two workers augment photographs": case("preprocessing/decode", loop(DECODE)),
     "a loop without workers decodes": case("preprocessing/decode", loop({}, load=DECODE, workers=0)),
     "workers pad sentences to a batch": case("preprocessing/collate", loop(at("collate"))),
+    "the loop always waits while it takes what a worker that collates hands on": case(
+        "preprocessing/collate",
+        loop(at("collate"), load={"hand_over": 80.0}, who={"loading_thread_busy_fraction": 0.05}),
+        lost=0.684,
+    ),
     "workers pickle lists of arrays": case("preprocessing/hand_over", loop(at("hand_over"))),
     "the loop unpickles what idle workers have sent": case(
         "preprocessing/hand_over", loop(at("idle"), load={"hand_over": 72.0, "waits_for_readers": 8.0})
