@@ -15,8 +15,8 @@ from benchsuite.batch.job_script import Job, Scheduler, job_name, write
 from benchsuite.batch.kubernetes import manifest
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import NOTHING_RAN, OK
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import echo
-from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import environment_fields, find_sweep_file
 from benchsuite.grid.point import Plan, Point

@@ -22,8 +22,8 @@ from benchsuite.cli.common import (
     warn_of_damage,
 )
 from benchsuite.cli.sweep_options import SweepOptions, parse_retry, takes_sweep_options
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat, echo
-from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid import expand
 from benchsuite.grid.layers import find_sweep_file
 from benchsuite.host.site import JobMode, JobSpec

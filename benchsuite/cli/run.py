@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, Session, Store
-from benchsuite.contract.trial_spec import check_session
+from benchsuite.contract.session import check_session
 from benchsuite.results.store.store import ResultsStore
 
 SETTINGS = {"allow_interspersed_args": False}

@@ -31,8 +31,9 @@ from benchsuite.cli.sweep_options import SweepOptions, parse_retry, takes_sweep_
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import INTERRUPTED, NOTHING_RAN, OK, REQUEUE, SOME_FAILED, USAGE
 from benchsuite.contract.packages import require
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat, echo
-from benchsuite.contract.trial_spec import ProfileName, SweepSpec, check_session, parse_sweep, trial_id
+from benchsuite.contract.trial_spec import ProfileName, SweepSpec, parse_sweep, trial_id
 from benchsuite.contract.yaml_file import parse_yaml
 from benchsuite.grid import expand
 from benchsuite.grid.layers import find_sweep_file

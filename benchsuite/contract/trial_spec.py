@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -13,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from benchsuite import storage, workloads
 from benchsuite.contract import emulated_devices
 from benchsuite.contract.errors import UserError, in_words, mistakes_of, nearest, refuse, several
+from benchsuite.contract.session import MAX_NAME_LENGTH
 from benchsuite.contract.yaml_file import flat
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.objects.path import path_of
@@ -236,10 +236,6 @@ class TrialSpec(ComputeSpec):
         return self.rank_batch * self.data_ranks
 
 
-MAX_NAME_LENGTH = 100
-"""The most of a sweep's or session's name: files are named after it, host, time and process, in 255 bytes."""
-
-
 class SweepSpec(BaseModel):
     """A sweep file: a base trial and how to vary it."""
 
@@ -416,14 +412,3 @@ def digest(identity: Mapping[str, Any]) -> str:
 def trial_id(point: str, session: str, repeat: int) -> str:
     """A trial is point x session x repeat."""
     return f"{point}.{session}.{repeat}"
-
-
-def check_session(session: str) -> str:
-    """Session names become parts of ids and paths.
-
-    Raises:
-        UserError: it has other characters, or more of them.
-    """
-    if len(session) > MAX_NAME_LENGTH or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", session):
-        raise UserError(f"session {session!r:.120}: allowed: letters, digits and _ . : -, up to {MAX_NAME_LENGTH}")
-    return session

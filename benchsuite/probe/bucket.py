@@ -13,8 +13,8 @@ from statistics import median
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.console import console, progress_bar
 from benchsuite.contract.exit_codes import OK
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat
-from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.interference import foreign_load
 from benchsuite.inside.processes import everyone_s, tree_cpu_s
 from benchsuite.probe.record import appended, around, facts_of, farthest, report

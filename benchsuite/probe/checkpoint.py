@@ -12,8 +12,8 @@ from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.scratch import scratch
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat, echo
-from benchsuite.contract.trial_spec import check_session
 from benchsuite.grid.expand import plan_trial
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import workload_of

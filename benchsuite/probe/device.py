@@ -18,8 +18,8 @@ from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat
-from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.environment import environment
 from benchsuite.probe.record import Measured, appended, around, farthest, report
 from benchsuite.results.render.tables import Column

@@ -14,8 +14,9 @@ from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.console import console, progress_bar
 from benchsuite.contract.errors import UserError, refuse_key, several, shown
 from benchsuite.contract.exit_codes import OK, REGRESSION, SOME_FAILED
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat, echo
-from benchsuite.contract.trial_spec import check_session, parse_trial
+from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.contract.yaml_file import read_yaml
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point

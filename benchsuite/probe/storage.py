@@ -13,8 +13,8 @@ from rich.console import RenderableType
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.console import SafeConsole, console, progress_bar
 from benchsuite.contract.exit_codes import OK
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat
-from benchsuite.contract.trial_spec import check_session
 from benchsuite.contract.units import parse_bytes
 from benchsuite.host.interference import foreign_load
 from benchsuite.inside.processes import everyone_s, tree_cpu_s

@@ -23,8 +23,8 @@ from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError, refuse, shown
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import echo
-from benchsuite.contract.trial_spec import check_session
 from benchsuite.host.environment import file_system
 from benchsuite.host.machine import this_machine
 from benchsuite.inside.instruments import FIRST_STEPS, MARKS, UNKNOWN_QUEUE, Instruments, queue_of

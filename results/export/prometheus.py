@@ -21,9 +21,9 @@ from prometheus_client.registry import Collector
 from benchsuite.results.render.naming import parallelism_of
 from benchsuite.results.render.tables import Row, is_missing, whole
 from benchsuite.results.store.frames import IN_WORDS
+from benchsuite.results.store.place import StoreError
 from benchsuite.results.store.record import Status, TrialFigures
 from benchsuite.results.store.replacing import write_whole
-from benchsuite.results.store.segments import StoreError
 
 PREFIX = "benchsuite_"
 RUNNING = "running"

@@ -8,8 +8,8 @@ import pandas as pd
 
 from benchsuite.results.render.tables import as_csv, rows
 from benchsuite.results.store.columns import array, holds, literal, selected
+from benchsuite.results.store.place import StoreError
 from benchsuite.results.store.replacing import replacing
-from benchsuite.results.store.segments import StoreError
 
 COPY = "(FORMAT parquet, COMPRESSION zstd)"
 

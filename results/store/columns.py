@@ -13,8 +13,9 @@ import pandas as pd
 
 from benchsuite.results.store.frames import NESTED, flatten, frame_of
 from benchsuite.results.store.nearest import nearest
+from benchsuite.results.store.place import StoreError
 from benchsuite.results.store.record import FIGURES, FORMER_FIGURES, Kind, Record
-from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored, StoreError
+from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
 
 Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
 """What a column holds. `strings` (lists of strings) and `json` (anything else) are stored as JSON text."""

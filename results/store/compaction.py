@@ -28,14 +28,13 @@ from benchsuite.results.store.manifest import (
     save,
     temporary,
 )
-from benchsuite.results.store.place import folder_in, share
+from benchsuite.results.store.place import StoreError, folder_in, share
 from benchsuite.results.store.segments import (
     LINE,
     OFFSET,
     SEGMENT,
     Passed,
     Stored,
-    StoreError,
     read,
     segment_name,
     segment_paths,

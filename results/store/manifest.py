@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from benchsuite.results.store.place import share
-from benchsuite.results.store.segments import Passed, StoreError, fsync_path, regular_file
+from benchsuite.results.store.place import StoreError, share
+from benchsuite.results.store.segments import Passed, fsync_path, regular_file
 from benchsuite.results.store.shapes import MAX_NUMBER
 
 PARQUET = "parquet"

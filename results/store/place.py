@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchsuite.results.store.segments import SEGMENTS, StoreError
-
+SEGMENTS = "segments"
+"""The folder of a store that holds what was measured."""
 ID = "store-id"
 """The file of a store that tells it from all others, whatever host looks at it."""
 MAX_ID_BYTES = 256
@@ -22,6 +22,10 @@ GROUP_BITS = 0o070
 GONE_SINCE = "is no longer there: it was removed, or its file system was unmounted"
 RESTART_VARIABLES = ("SLURM_RESTART_COUNT", "REQUEUES")
 """Slurm's, and that of our scripts for PBS: how often a job was started before."""
+
+
+class StoreError(ValueError):
+    """Something about a store that its user can mend: said in one line."""
 
 
 class StoreVanished(StoreError):

@@ -25,8 +25,9 @@ from benchsuite.results.store.columns import (
     unified,
 )
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Part
+from benchsuite.results.store.place import StoreError
 from benchsuite.results.store.record import Kind, TrialFigures, TrialRecord
-from benchsuite.results.store.segments import OFFSET, SEGMENT, StoreError
+from benchsuite.results.store.segments import OFFSET, SEGMENT
 from benchsuite.results.store.snapshot import Snapshot
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from benchsuite.results.store.manifest import publish, temporary
-from benchsuite.results.store.segments import StoreError
+from benchsuite.results.store.place import StoreError
 
 
 @contextmanager

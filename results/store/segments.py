@@ -13,10 +13,9 @@ from typing import Any, BinaryIO
 
 from pydantic_core import ValidationError, from_json
 
+from benchsuite.results.store.place import SEGMENTS
 from benchsuite.results.store.record import ANY_RECORD, SCHEMA_VERSION, STORED, Record
 
-SEGMENTS = "segments"
-"""The folder of a store that holds them."""
 SEGMENT, OFFSET, LINE = "_segment", "_offset", "_record"
 """Columns of Parquet parts that tell where a record came from, and its JSON."""
 SAMPLES = ".samples.jsonl"
@@ -28,10 +27,6 @@ GONE = (errno.ENOENT, errno.ESTALE)
 
 UNTOLD: dict[Path, dict[str, str]] = {}
 """By store: segments that were passed over as this user may not read them, with their owners, until the user hears."""
-
-
-class StoreError(ValueError):
-    """Something about a store that its user can mend: said in one line."""
 
 
 @dataclass(frozen=True)

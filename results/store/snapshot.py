@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from benchsuite.results.store.manifest import PARQUET, DamagedPartsError, Manifest, Part, load
+from benchsuite.results.store.place import StoreError
 from benchsuite.results.store.segments import (
     LINE,
     OFFSET,
     SEGMENT,
     Passed,
     Stored,
-    StoreError,
     no_segments,
     parsed,
     read,

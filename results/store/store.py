@@ -25,6 +25,8 @@ from benchsuite.results.store import shapes
 from benchsuite.results.store.manifest import DamagedPartsError
 from benchsuite.results.store.outcomes import Ended, outcomes
 from benchsuite.results.store.place import (
+    SEGMENTS,
+    StoreError,
     StoreVanished,
     check_same,
     is_same,
@@ -38,11 +40,9 @@ from benchsuite.results.store.record import FORMER_PARTS, Kind, Record, TrialRec
 from benchsuite.results.store.segments import (
     GONE,
     SAMPLES,
-    SEGMENTS,
     Passed,
     Segment,
     Stored,
-    StoreError,
     lines,
     unreadable,
     without_collector,

@@ -10,8 +10,9 @@ from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.console import progress_bar
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
+from benchsuite.contract.session import check_session
 from benchsuite.contract.terminal import PlainFormat, echo
-from benchsuite.contract.trial_spec import check_session, parse_trial
+from benchsuite.contract.trial_spec import parse_trial
 from benchsuite.grid.expand import resolve
 from benchsuite.grid.point import Point
 from benchsuite.grid.validity import why_invalid

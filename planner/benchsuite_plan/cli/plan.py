@@ -13,8 +13,8 @@ from rich.console import Console
 
 from benchsuite.contract.console import console
 from benchsuite.contract.errors import UserError, refuse
+from benchsuite.contract.session import MAX_NAME_LENGTH
 from benchsuite.contract.terminal import PlainFormat, document, echo
-from benchsuite.contract.trial_spec import MAX_NAME_LENGTH
 from benchsuite.results.render.tables import Column
 from benchsuite.results.render.terminal import fitting_table
 from benchsuite.results.render.words import counted

@@ -17,8 +17,8 @@ from benchsuite.contract.trial_spec import SweepSpec
 from benchsuite.grid.point import Plan
 from benchsuite.host.machine import this_machine
 from benchsuite.launch.work_folder import work_folder
-from benchsuite.results.store.place import ID, written_to
-from benchsuite.results.store.segments import SEGMENTS, Segment
+from benchsuite.results.store.place import ID, SEGMENTS, written_to
+from benchsuite.results.store.segments import Segment
 from benchsuite.results.store.store import SAMPLES, ResultsStore, StoreError, StoreVanished
 from benchsuite.runner.claims import Claims
 from benchsuite.runner.status import keep_plan
