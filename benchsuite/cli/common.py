@@ -4,18 +4,18 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from benchsuite.contract.exit_codes import STORE_VARIABLE
 from benchsuite.contract.terminal import PlainFormat, TableFormat, document, echo
-from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.contract.version import VERSION
 from benchsuite.launch.registry import LAUNCHERS
 from benchsuite.results.render.words import counted, typed
-from benchsuite.results.store.segments import UNTOLD
-from benchsuite.results.store.store import ResultsStore
+
+if TYPE_CHECKING:  # some verbs start in a moment, and need no records for it
+    from benchsuite.results.store.store import ResultsStore
 
 GROUP: dict[str, Any] = {"no_args_is_help": True, "add_completion": False, "rich_markup_mode": None}
 """Settings of a typer application that holds a group of verbs."""
@@ -30,10 +30,6 @@ LauncherName = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None, typer.Option("-o", "--override", metavar="KEY=VALUE", help="Set a field. May be repeated.")
-]
-Profile = Annotated[
-    ProfileName | None,
-    typer.Option("--profile", help="Also record a profile: io or strace of I/O (strace: no AU), torch, nvtx."),
 ]
 Where = Annotated[
     list[str] | None,
@@ -50,7 +46,8 @@ Plain = Annotated[PlainFormat, typer.Option("--format", help="table or json.")]
 def take_in_lost_runs(store: Path) -> None:
     """Make records of what a killed `benchsuite run` had measured, so that nothing is lost."""
     if has_runs(store):
-        from benchsuite.watcher.run_folder import take_in
+        from benchsuite.results.store.store import ResultsStore
+        from benchsuite.watcher.run_trainings import take_in
 
         take_in(ResultsStore(store))
 
@@ -70,7 +67,7 @@ def print_facts(format: PlainFormat, facts: object, lines: Iterable[str], indent
         echo(*lines)
 
 
-def damage_lines(store: ResultsStore) -> Iterator[str]:
+def damage_lines(store: "ResultsStore") -> Iterator[str]:
     """Yield a warning for each reason why the last reading of a store passed over lines."""
     newer = [line for line in store.passed if line.newer]
     damaged = [line for line in store.passed if not line.newer and line.owner is None]
@@ -86,6 +83,8 @@ def damage_lines(store: ResultsStore) -> Iterator[str]:
 
 def foreign_segment_lines() -> Iterator[str]:
     """Yield a warning for each store with segments that this user may not read, and remove it from `UNTOLD`."""
+    from benchsuite.results.store.segments import UNTOLD
+
     while UNTOLD:
         store, owners = UNTOLD.popitem()
         named = [f"{segment} of {owner}" for segment, owner in sorted(owners.items())[:MAX_NAMED]]
@@ -94,7 +93,7 @@ def foreign_segment_lines() -> Iterator[str]:
         yield f"warning: left out {segments} of {store} that this user may not read: {', '.join(named)}{more}"
 
 
-def warn_of_damage(store: ResultsStore) -> None:
+def warn_of_damage(store: "ResultsStore") -> None:
     """Print on standard error what the last reading of a store passed over."""
     for line in damage_lines(store):
         echo(line, err=True)

@@ -32,7 +32,7 @@ from benchsuite.results.store.store import ResultsStore
 from benchsuite.runner.status import Standing, planned_trials, session_standing
 
 if TYPE_CHECKING:
-    from benchsuite.watcher.run_folder import GoingOn
+    from benchsuite.watcher.run_trainings import GoingOn
 
 Text = str | None
 Number = int | None
@@ -143,7 +143,7 @@ def _runs(store: ResultsStore) -> "list[GoingOn]":
     """The trainings under `benchsuite run` or `watch` that go on."""
     if not has_runs(store.path):
         return []
-    from benchsuite.watcher.run_folder import going_on  # takes numpy, which `status` seldom needs
+    from benchsuite.watcher.run_trainings import going_on  # takes numpy, which `status` seldom needs
 
     return going_on(store)
 

@@ -224,7 +224,7 @@ def _with_running(store: ResultsStore) -> pd.DataFrame:
     warn_of_damage(store)
     if not has_runs(store.path):
         return frame
-    from benchsuite.watcher.run_folder import records_so_far
+    from benchsuite.watcher.run_trainings import records_so_far
 
     running = record_frame(records_so_far(store)).assign(status=prometheus.RUNNING)
     return pd.concat([each for each in (frame, running) if not each.empty]) if len(running) else frame

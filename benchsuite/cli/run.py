@@ -6,7 +6,6 @@ import typer
 
 from benchsuite.cli.common import DEFAULT_STORE, Session, Store
 from benchsuite.contract.session import check_session
-from benchsuite.results.store.store import ResultsStore
 
 SETTINGS = {"allow_interspersed_args": False}
 """Whatever follows the command is the command's."""
@@ -27,6 +26,7 @@ def run(
 ) -> None:
     """Measure a training command of yours as it is, and say what holds it back: at its end, and at SIGTERM."""
     from benchsuite.watcher import run as running
+    from benchsuite.watcher.run_folder import Options
 
-    options = running.Options(ResultsStore(store), name, check_session(session), every, ceiling is not None)
+    options = Options(store, name, check_session(session), every, ceiling is not None)
     raise typer.Exit(running.end_as(running.run(command, options)))

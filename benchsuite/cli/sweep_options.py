@@ -8,10 +8,16 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from benchsuite.cli.common import DEFAULT_STORE, LauncherName, Overrides, Profile, Session, Store
+from benchsuite.cli.common import DEFAULT_STORE, LauncherName, Overrides, Session, Store
 from benchsuite.contract.errors import refuse
+from benchsuite.contract.trial_spec import ProfileName
 from benchsuite.results.store.outcomes import FAILED
 from benchsuite.runner.claims import LEASE_S
+
+Profile = Annotated[
+    ProfileName | None,
+    typer.Option("--profile", help="Also record a profile: io or strace of I/O (strace: no AU), torch, nvtx."),
+]
 
 
 @dataclass(frozen=True)

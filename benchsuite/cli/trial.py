@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from benchsuite.cli.common import Overrides, Profile, print_facts
+from benchsuite.cli.common import Overrides, print_facts
 from benchsuite.cli.sweep import profile_override
+from benchsuite.cli.sweep_options import Profile
 from benchsuite.contract.errors import UserError
 from benchsuite.contract.exit_codes import OK, SOME_FAILED
 from benchsuite.contract.terminal import PlainFormat, document, echo

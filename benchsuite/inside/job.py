@@ -7,18 +7,17 @@ and nowhere else.
 import atexit
 import functools
 import inspect
-import json
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
 from .collectives import wrap_waits
 from .guard import Guard
+from .inherited import LOOKS_FOLDER, Inherited
 from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
 from .looks import Looker
 from .loop import Loop, RowCounter, kinds_of_steps
@@ -27,7 +26,6 @@ from .timestamps import stamps_for
 from .training import Training
 from .workers import Inside, LookInside, TimedCollate
 
-VARIABLE = "BENCHSUITE_RUN"
 ITERATORS = {
     "torch.utils.data.dataloader": ("_BaseDataLoaderIter",),
     "nvidia.dali.plugin.pytorch": ("DALIGenericIterator", "DALIRaggedIterator"),
@@ -38,33 +36,12 @@ LOADERS = {
     "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
 }
 """Classes whose `__iter__` begins a pass, by their modules; torchdata's does not call torch's."""
-LOOKS_FOLDER = "looks"
-
-
-@dataclass(frozen=True)
-class Run:
-    """What the environment says of the run that this process belongs to."""
-
-    folder: Path
-    parent: str
-    job: str | None
-    replays: bool
-    every_s: float
-    """How often something is said of it."""
-
-    @classmethod
-    def here(cls) -> "Run | None":
-        """The run of this process; None where it has ended, or this is another job that inherited its environment."""
-        told = json.loads(os.environ[VARIABLE])
-        run = cls(Path(told["folder"]), told["parent"], told["job"], told["replays"], told["every_s"])
-        is_other = run.job is not None and os.environ.get("SLURM_JOB_ID", run.job) != run.job
-        return None if is_other or not run.folder.is_dir() else run
 
 
 class Job:
     """The measuring of this process."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Inherited) -> None:
         self.run, self.guard = run, Guard("benchsuite run: this process is no longer measured")
         self.seen_modules = set[str]()
         """Of loaders, whose classes tell this job of their batches."""
@@ -127,7 +104,7 @@ def arm() -> None:
     """Begin to measure this process, which is about to train; later on: see the loaders that it has imported since."""
     global _job
     if _job is None:
-        run = Run.here()
+        run = Inherited.here()
         if run is None:
             return
         _job = Job(run)
@@ -282,7 +259,7 @@ def _told_when_computed(outputs: Any, note: Callable[[], None]) -> Iterator[None
 
 def enter_worker(loop: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Look inside a DataLoader's worker from now on; the arguments of its loop, with a collation that is timed."""
-    run = Run.here()
+    run = Inherited.here()
     if run is None:
         return arguments
     names = list(inspect.signature(loop).parameters)

@@ -1,111 +1,30 @@
-"""What the processes of one `benchsuite run` leave in its folder, read while they train and when they have ended."""
+"""The folder of a store in which the processes of one `benchsuite run` leave what they measure, and whose it is."""
 
 import json
 import os
 import re
 import secrets
 import shutil
+import socket
+import tempfile
 import time
-from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from pydantic import TypeAdapter
-
-from benchsuite.analysis.record_builder import Measuring
-from benchsuite.inside.files import own_folders, read_plain, write_new
-from benchsuite.inside.guard import Guard
-from benchsuite.inside.instruments import Instruments
-from benchsuite.inside.looks import Looker
-from benchsuite.inside.rank_file import Loader, RankReport, Reporter
-from benchsuite.results.store.record import TrialRecord
-from benchsuite.results.store.store import ResultsStore
+from benchsuite.contract.terminal import echo
+from benchsuite.inside.files import own_folders, write_new
+from benchsuite.inside.inherited import LOOKS_FOLDER, Inherited
+from benchsuite.results.store.place import StoreError, check_writable
 from benchsuite.storage.dataset.partial import has_ended, this_process
-from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, lines, record_of
 
-REPORT = TypeAdapter(RankReport)
+HOOK = Path(__file__).parents[1] / "inside" / "hook"
+
 RUNS = "runs"
 """The folder of a store in which runs that go on keep what they have measured."""
 SILENT_TIMES, LEAST_S = 5, 60.0
 """A `benchsuite run` that has not written for so many of its intervals, or minutes, has ended."""
-
-
-class Answer(NamedTuple):
-    """What is said of one training."""
-
-    figures: dict[str, Any]
-    lines: list[str]
-    record: TrialRecord
-
-
-class TrainingOfRun(NamedTuple):
-    """The reports of the ranks of one training, by rank."""
-
-    ranks: list[RankReport]
-
-    @property
-    def first(self) -> RankReport:
-        return self.ranks[0]
-
-    @property
-    def num_steps(self) -> int:
-        """Steps that the rank with the fewest has counted."""
-        return min(sum(block.num_steps for block in rank.samples.blocks) for rank in self.ranks)
-
-    def samples(self) -> dict[str, Any]:
-        """The raw samples of all ranks, as a store keeps them."""
-        return {"ranks": [asdict(rank.samples) for rank in self.ranks]}
-
-    def told(self, name: str | None, cut_short_by: str | None = None) -> Told:
-        """What is known of it beside its samples."""
-        first, heard = self.first, {rank.rank for rank in self.ranks}
-        ended_by = next((one.ended_by for one in self.ranks if one.ended_by not in (None, "end")), None)
-        return Told(
-            name or first.script,
-            tuple(rank for rank in range(first.world_size) if rank not in heard),
-            reads_counted=None,
-            cut_short_by=ended_by or cut_short_by,
-            num_replayed=first.loop.num_replayed,
-            cores=first.loop.cores,
-            device=first.loop.device,
-            num_passes=first.loop.num_passes,
-            num_uncounted=first.loop.num_uncounted,
-            before_s=first.loop.before_s,
-            data_can_be_named=False,
-            others_load_share=first.loop.others_load_share,
-        )
-
-    def answer(self, begun: Measuring, name: str | None, cut_short_by: str | None) -> Answer:
-        """Judge what is there."""
-        told = self.told(name, cut_short_by)
-        counted = [rank.samples for rank in self.ranks if rank.samples.blocks[0].num_steps]
-        found = figures(counted, told) if counted else {}
-        noted = caveats(counted, told) if counted else []
-        reason = None if counted else f"no step counted: {told.num_uncounted} steps ended, all of them warm-up"
-        data = {"loader": self.first.loop.loader, "num_workers": self.first.loop.num_workers}
-        begun = replace(begun, spec={"workload": told.name, "data": data}, label=told.name)
-        record = record_of(begun, None, found, noted, reason, self.first.world_size, told.device)
-        said = lines(counted, told, found) if counted else [f"{told.name} · {reason}"]
-        return Answer(found, said, record)
-
-
-def reports(folder: Path, rank: int | None = None) -> list[RankReport]:
-    """The reports that can be read, of one rank or of all; one that is damaged is passed over."""
-    found = []
-    for path in sorted(folder.glob(f"rank-{'*' if rank is None else rank}-*.json")):
-        with suppress(OSError, ValueError):
-            found.append(REPORT.validate_json(read_plain(path)))
-    return found
-
-
-def trainings(folder: Path) -> list[TrainingOfRun]:
-    """The trainings of a run, the earliest first; of a rank that was started again, its last process."""
-    groups: dict[str, dict[int, RankReport]] = {}
-    for report in sorted(reports(folder), key=lambda one: one.began_at_s):
-        groups.setdefault(report.group, {})[report.rank] = report
-    return [TrainingOfRun([ranks[rank] for rank in sorted(ranks)]) for ranks in groups.values()]
 
 
 @dataclass(frozen=True)
@@ -129,121 +48,90 @@ class Parent:
         (folder / f"parent-{parent}.json").unlink(missing_ok=True)
         remove_unused(folder)
 
-    def begun(self) -> Measuring:
-        """The run as it began."""
-        measuring = Measuring("trial", {}, "run", self.session, {}, sweep=SWEEP, question=QUESTION)
-        return replace(measuring, started_at=self.started_at)
 
-
-PARENT = TypeAdapter(Parent)
 OF_WATCH = "watch"
 """What a watched loop calls the parent of its reports, which is rank 0 itself."""
-_watched = Counter[str]()
-"""How often loops of a name were watched in this process."""
 
 
-def keep_reports(store: ResultsStore, begun: Measuring, instruments: Instruments, loader: Loader) -> Path | None:
-    """Let a watched loop keep what it has measured in the store while it trains; where, or None where it cannot."""
-    env, name = os.environ, begun.label
-    _watched[name] += 1
-    ranks = [env[each] for each in ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT") if each in env]
-    of_all = [name, str(_watched[name]), *ranks] if "RANK" in env else [this_process(), secrets.token_hex(4)]
-    folder = store.path.absolute() / RUNS / re.sub(r"[^\w.-]", "_", "-".join([OF_WATCH, *of_all]))
-    try:
-        own_folders(folder)
-        if env.get("RANK", "0") == "0":
-            Parent(this_process(), begun.session, name, begun.started_at, LEAST_S).write(folder, OF_WATCH)
-    except OSError:
-        return None
-    loop, reporter = instruments.loop, Reporter(folder, OF_WATCH, name, instruments, loader)
-    guard = Guard(f"benchsuite.watch: {name} is no longer measured while it trains")
-    loop.note_step = guard(reporter.note_step, default=False)
-    loop.looker = Looker(loop.phase, loop.reading, guard(reporter.write))
-    return folder
-
-
-def take_in(store: ResultsStore) -> None:
-    """Make records of runs that were killed, or whose node was lost, from what their ranks have left."""
-    for folder in sorted((store.path / RUNS).glob("*")):
-        for path in folder.glob("parent-*.json"):
-            with suppress(OSError, ValueError):
-                parent = PARENT.validate_json(read_plain(path))
-                if _is_over(parent, path):
-                    _conclude_for(parent, path, store)
-
-
-class GoingOn(NamedTuple):
-    """A training under `benchsuite run` or `watch` that has not ended, as its ranks have told it last."""
-
-    name: str
-    session: str
-    node: str
-    """Of rank 0."""
-    ranks: int
-    steps: int
-    samples_per_s: float | None
-    input_stall_fraction: float | None
-    bottleneck: str | None
-    told_at_s: float
-    """When a rank has told something last, in seconds since 1970."""
-
-
-def going_on(store: ResultsStore) -> list[GoingOn]:
-    """The trainings that go on, by what their ranks have left in the store."""
-    return [_as_it_goes(training, parent) for training, parent in _that_go_on(store)]
-
-
-def records_so_far(store: ResultsStore) -> list[TrialRecord]:
-    """The record that each training that goes on would have if it ended now; of those that have counted steps."""
-    answers = [training.answer(parent.begun(), parent.name, None) for training, parent in _that_go_on(store)]
-    return [answer.record for answer in answers if answer.record.status == "ok"]
-
-
-def _that_go_on(store: ResultsStore) -> list[tuple[TrainingOfRun, Parent]]:
-    found = []
-    for path in sorted((store.path / RUNS).glob("*/parent-*.json")):
-        with suppress(OSError, ValueError):
-            parent = PARENT.validate_json(read_plain(path))
-            token = path.stem.removeprefix("parent-")
-            mine = [each for each in trainings(path.parent) if each.first.parent == token]
-            found += [] if _is_over(parent, path) else [(each, parent) for each in mine]
-    return found
-
-
-def _as_it_goes(training: TrainingOfRun, parent: Parent) -> GoingOn:
-    told, first = training.told(parent.name), training.first
-    counted = [rank.samples for rank in training.ranks if rank.samples.blocks[0].num_steps]
-    values = figures(counted, told) if counted else {}
-    return GoingOn(
-        told.name,
-        parent.session,
-        first.node,
-        first.world_size,
-        training.num_steps + told.num_uncounted,
-        values.get("samples_per_s"),
-        values.get("input_stall_fraction"),
-        values.get("bottleneck"),
-        max(rank.written_at_s for rank in training.ranks),
-    )
-
-
-def _is_over(parent: Parent, path: Path) -> bool:
+def is_over(parent: Parent, path: Path) -> bool:
     """Whether a `benchsuite run` has ended: of another host when it has not shown for long that it lives."""
     newest_s = max(each.stat().st_mtime for each in path.parent.glob("*.json"))
     return has_ended(parent.owner) or time.time() - newest_s > SILENT_TIMES * max(parent.every_s, LEAST_S)
-
-
-def _conclude_for(parent: Parent, path: Path, store: ResultsStore) -> None:
-    folder, token = path.parent, path.stem.removeprefix("parent-")
-    path.rename(path.with_suffix(".taken"))  # by one alone
-    for training in trainings(folder):
-        if training.first.parent == token:
-            answer = training.answer(parent.begun(), parent.name, "the end of the job, which nobody saw")
-            store.append(answer.record, training.samples())
-    remove_unused(folder)
 
 
 def remove_unused(folder: Path) -> None:
     """Remove the folder of a run that no `benchsuite run` uses any more."""
     if not any(folder.glob("parent-*.json")):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run was asked for."""
+
+    store: Path
+    name: str | None = None
+    session: str = "default"
+    every_s: float = 60.0
+    replays: bool = False
+
+
+class Run:
+    """A run: its folder, and who speaks for it."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.parent = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self.folder, self.why_unstored = _make_folder(options.store, self.parent)
+        began = datetime.now(UTC).isoformat(timespec="microseconds")
+        self.known = Parent(this_process(), options.session, options.name, began, options.every_s)
+        self.show_life()
+        self.ended_by: str | None = None
+        """The signal that asked for an end."""
+
+    def show_life(self) -> None:
+        """Write who this is, so that others can conclude for it once it is gone."""
+        with suppress(OSError):
+            self.known.write(self.folder, self.parent)
+
+    def environment(self) -> dict[str, str]:
+        """The variables of the command: they carry the hook to all that it starts."""
+        job, options = os.environ.get("SLURM_JOB_ID"), self.options
+        told = Inherited(self.folder, self.parent, job, options.replays, options.every_s)
+        paths = [str(HOOK), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {**os.environ, **told.as_variable(), "PYTHONPATH": os.pathsep.join(paths)}
+
+    def remove(self) -> None:
+        """Leave the folder, which the last one removes."""
+        with suppress(OSError):
+            Parent.forget(self.folder, self.parent)
+
+
+def _make_folder(store: Path, parent: str) -> tuple[Path, str | None]:
+    """The folder of the run; and why nothing can be stored, where it is a temporary one."""
+    try:
+        check_writable(store)
+        folder = store.absolute() / RUNS / (_common_name() or parent)
+        own_folders(folder / LOOKS_FOLDER)
+        return folder, None
+    except (StoreError, OSError) as error:
+        echo(f"warning: {error}: the answer will be printed, and not stored", err=True)
+        folder = Path(tempfile.mkdtemp(prefix="benchsuite-run-"))
+        (folder / LOOKS_FOLDER).mkdir()
+        return folder, str(error)
+
+
+def _common_name() -> str | None:
+    """What all tasks of this job step have in common, where it has several: `srun benchsuite run -- ...`."""
+    env = os.environ
+    if int(env.get("SLURM_NTASKS", "1")) > 1 and "SLURM_STEP_ID" in env:
+        return "-".join(["slurm", env["SLURM_JOB_ID"], env["SLURM_STEP_ID"], env.get("SLURM_RESTART_COUNT", "0")])
+    if int(env.get("OMPI_COMM_WORLD_SIZE", "1")) > 1 and "PMIX_NAMESPACE" in env:
+        return "mpi-" + re.sub(r"[^\w.-]", "_", env["PMIX_NAMESPACE"])
+    return None
+
+
+def say(*lines: str) -> None:
+    """Print to stderr; where that leads nowhere any more, as when srun has ended, the record is kept all the same."""
+    with suppress(OSError, ValueError):
+        echo(*lines, err=True)

@@ -38,7 +38,7 @@ from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of, saved_line
 from benchsuite.watcher.ranks import Ranks
-from benchsuite.watcher.run_folder import keep_reports
+from benchsuite.watcher.run_trainings import keep_reports
 
 T = TypeVar("T")
 WRITTEN = "written"

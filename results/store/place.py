@@ -8,6 +8,7 @@ makes nothing at its path once another is there.
 import os
 import secrets
 import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -70,6 +71,22 @@ def settle(store: Path, may_make: bool = True) -> None:
     with suppress(OSError):  # another user's; where files of some age are purged it shall not be the first to go
         os.utime(path, follow_symlinks=False)
     _known[_key(store)] = Identity(_found_id(path) or _new_id(path, store), folder.stat().st_dev)
+
+
+def check_writable(store: Path) -> None:
+    """Find or make a store, and make a probe file in it, which has no name where the file system can do without.
+
+    From now on this process makes nothing at its path once another store is there. A job that was started before
+    makes no store: its own is on a file system that is not mounted here.
+
+    Raises:
+        StoreVanished: there is none, and it may not be made.
+        StoreError: it cannot be written.
+    """
+    with written_to(store):
+        settle(store, may_make=not was_requeued())
+        with tempfile.TemporaryFile(dir=store / SEGMENTS) as probe:
+            probe.write(b"x")
 
 
 def was_requeued() -> bool:

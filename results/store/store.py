@@ -29,12 +29,11 @@ from benchsuite.results.store.place import (
     StoreError,
     StoreVanished,
     check_same,
+    check_writable,
     is_same,
     is_settled,
     settle,
     share_open,
-    was_requeued,
-    written_to,
 )
 from benchsuite.results.store.record import FORMER_PARTS, Kind, Record, TrialRecord
 from benchsuite.results.store.segments import (
@@ -110,19 +109,8 @@ class ResultsStore:
             raise StoreError(f"store {self.path}: cannot be read: {error.strerror}") from error
 
     def check_writable(self) -> None:
-        """Find or make the store, and make a probe file in it, which has no name where the file system can do without.
-
-        From now on this process makes nothing at its path once another store is there. A job that was started before
-        makes no store: its own is on a file system that is not mounted here.
-
-        Raises:
-            StoreVanished: there is none, and it may not be made.
-            StoreError: it cannot be written.
-        """
-        with written_to(self.path):
-            settle(self.path, may_make=not was_requeued())
-            with tempfile.TemporaryFile(dir=self.path / SEGMENTS) as probe:
-                probe.write(b"x")
+        """Find or make the store, and see that it can be written (`place.check_writable`)."""
+        check_writable(self.path)
 
     def append(self, record: R, samples: dict[str, Any] | None = None) -> R:
         """Append a record (its raw samples first), flushed to disk; returns it as stored.

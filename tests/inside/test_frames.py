@@ -17,7 +17,7 @@ from torch.multiprocessing import Queue
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from benchsuite.inside.frames import frame_of, is_users, role_of, user_line, waits_on
-from benchsuite.watcher.run import HOOK
+from benchsuite.watcher.run_folder import HOOK
 
 LONG_S = 3.0
 
