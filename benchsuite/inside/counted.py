@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from dataclasses import dataclass
+from functools import cache
 
 from .pressure import group_cpus, pressure
 from .processes import everyone_s, idle_s, swapped_in_bytes, tree_cpu_s
@@ -51,6 +52,10 @@ class Counted:
             setattr(self, name, None if None in (total, first, last) else total + last - first)
 
 
+_cpus_of_group = cache(group_cpus)
+"""They hardly change, and to look for them takes as long as all other counters."""
+
+
 def counters(loads: LoadTimes, began_s: float | None = None) -> Counted:
     """The counters at the beginning of a window, at `began_s`, or at its end: all are read within the window."""
     io, own_s, waited_s = tree_io(), tree_cpu_s(), loads.waited_s()
@@ -68,7 +73,7 @@ def counters(loads: LoadTimes, began_s: float | None = None) -> Counted:
         held_back.memory_s,
         held_back.quota_periods,
         held_back.throttled_periods,
-        idle_s(group_cpus()),
+        idle_s(_cpus_of_group()),
         swapped_in_bytes(),
     )
 

@@ -118,10 +118,12 @@ class Instruments:
         steps = self.loop.steps.num_steps
         counted = steps / ((steps + self.loop.num_uncounted) or 1)
         collated_s = counted * self.collate.spent_s[0] if self.collate is not None else 0.0
+        load_s = self.loop.steps.parts_s.get("load", 0.0)
+        computed_s = load_s * self.loop.loads.own_s / (self.loop.loads.seconds or 1.0)
         return looker.tally.looks(
             inside=inside,
             cost_fraction=looker.pace.spent_s / seconds if seconds else None,
-            collate_and_cpu_s=(collated_s, self.loop.loads.own_s) if collated_s else (0.0, 0.0),
+            collate_and_cpu_s=(collated_s, computed_s) if collated_s else (0.0, 0.0),
         )
 
 

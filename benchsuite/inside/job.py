@@ -10,7 +10,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
@@ -47,15 +47,24 @@ class Job:
         """Of loaders, whose classes tell this job of their batches."""
         self.collate_s: dict[Hashable, list[float]] = {}
         """CPU seconds that each loader's own process took to collate."""
-        self.begin_anew()
+        self.training = Training(self.begin)
+        self.reporter: Reporter | None = None
+        self.exchanges = False
+        """Whether this process was one of several ranks when its loop began a pass."""
 
     def begin_anew(self) -> None:
         """Know of no training: one may begin."""
-        self.training = Training(self.begin)
-        self.reporter: Reporter | None = None
+        self.training.begin_anew()
+        self.reporter = None
+
+    def open(self, loader: Any) -> None:
+        """Note that a pass over a loader begins."""
+        self.exchanges = exchanges()
+        self.training.open(key_of(loader))
 
     def begin(self, iterator: Any) -> Instruments:
         """The instruments of a loop whose first batch to be trained on came from this iterator."""
+        self.exchanges = exchanges()
         workers, prefetch = getattr(iterator, "_num_workers", None), getattr(iterator, "_prefetch_factor", None)
         queue = None if workers is None else workers * (prefetch or 0)
         beside = (UNKNOWN_QUEUE if queue is None else queue) if self.run.replays else None
@@ -130,9 +139,7 @@ def _begin_anew_in_children(job: Job) -> None:
 def _replace_loaders(job: Job) -> None:
     """See passes begin and batches come, of all that this process has imported by now."""
     ask = job.guard(lambda iterator: job.training.ask(iterator, key_of(iterator)), (False, None))
-    receive = job.guard(lambda iterator, batch: job.training.receive(iterator, key_of(iterator), batch))
-    run_out = job.guard(lambda iterator: job.training.run_out(iterator, key_of(iterator)))
-    begin_pass = job.guard(lambda loader: job.training.open(key_of(loader)))
+    receive, run_out, begin_pass = (job.guard(each) for each in (job.training.receive, job.training.run_out, job.open))
     for module in sorted({*ITERATORS, *LOADERS} & sys.modules.keys() - job.seen_modules):
         job.seen_modules.add(module)
         kinds = vars(sys.modules[module])
@@ -202,8 +209,7 @@ def _replace_steps(job: Job) -> None:
     """See backward passes, optimizers' steps and blocking exchanges."""
     autograd: Any = sys.modules["torch.autograd"]
     optimizers: Any = sys.modules["torch.optim.optimizer"]
-    begin = job.guard(lambda part, optimizer=None: job.training.begin_part(part, optimizer))
-    end = job.guard(lambda part, optimizer=None: job.training.end_part(part, optimizer))
+    begin, end = job.guard(job.training.begin_part), job.guard(job.training.end_part)
 
     def timed(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,12 +229,14 @@ def _replace_steps(job: Job) -> None:
     name = "_engine_run_backward" if hasattr(autograd, "_engine_run_backward") else "backward"
     timed_backward, note_computed = (
         timed("backward")(getattr(autograd, name)),
-        job.guard(lambda: job.training.note_computed()),
+        job.guard(job.training.note_computed),
     )
 
     @functools.wraps(timed_backward)
     def backward(outputs: Any, *arguments: Any, **options: Any) -> Any:
-        with _told_when_computed(outputs, note_computed) if exchanges() else nullcontext():
+        if not job.exchanges:
+            return timed_backward(outputs, *arguments, **options)
+        with _told_when_computed(outputs, note_computed):
             return timed_backward(outputs, *arguments, **options)
 
     setattr(autograd, name, backward)

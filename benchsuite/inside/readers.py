@@ -14,6 +14,8 @@ from .samples import SeenReaders
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Between two looks at the readers; short loops are looked at soon, long ones seldom."""
+TAKEN_APART_S = 0.02
+"""Loads of which the clocks are read begin at least so long after each other."""
 
 
 def tree_io() -> ProcessIO | None:
@@ -28,13 +30,15 @@ def tree_io() -> ProcessIO | None:
 class LoadTimes:
     """What the loop's thread, and those beside it that may load for it, did while the loop waited for its loads.
 
-    Cheap enough to ask for twice a step. The clocks are read within the time that is taken, so no share exceeds it.
+    Of short steps some are taken for all: to read the clocks takes some 20 us. They are read within the time that is
+    taken, so no share exceeds it.
     """
 
     def __init__(self) -> None:
         self.seconds = self.own_s = self.fed_s = self.beside_s = 0.0
-        """Seconds of all loads; of them those in which this thread ran or waited for a core, in which threads ran that
-        load for it, and in which others did, of libraries mostly, of which nobody can say whether they load or spin."""
+        """Seconds of the loads that were taken; of them those in which this thread ran or waited for a core, in which
+        threads ran that load for it, and in which others did, of libraries mostly, of which nobody can say whether they
+        load or spin."""
         self._strangers: dict[int, float] = {}
         """Clocks of threads that do not load, and what each showed last."""
         self._feeders: dict[int, float] = {}
@@ -45,6 +49,8 @@ class LoadTimes:
         """Seconds between a load and the next; of them those in which this thread ran or waited for a core, and what
         all threads of the process ran."""
         self._ended: tuple[float, float, float] | None = None
+        self._is_taken, self._due_s = False, 0.0
+        """Whether this load is taken, and from when on one is."""
 
     def open(self, strangers: Iterable[int], feeders: Iterable[int] = ()) -> None:
         """Begin a pass, in the thread that loads."""
@@ -72,12 +78,18 @@ class LoadTimes:
     def begin(self) -> None:
         """Note that a load begins."""
         began_s = time.perf_counter()
-        self._began = (began_s, *self._used())
+        self._is_taken = began_s >= self._due_s
+        if not self._is_taken and self._ended is None:
+            return
+        process_s, own_s, fed_s, beside_s = self._used()
+        self._began = began_s, own_s, fed_s, beside_s
         if self._ended is not None:
-            ended_s, own_s, process_s = self._ended
+            ended_s, ended_own_s, ended_process_s = self._ended
             self.body_s += began_s - ended_s
-            self.body_own_s += self._began[1] - own_s
-            self.body_process_s += time.process_time() - process_s
+            self.body_own_s += own_s - ended_own_s
+            self.body_process_s += process_s - ended_process_s
+            self._ended = None
+        self._due_s = began_s + TAKEN_APART_S if self._is_taken else self._due_s
 
     def skip(self) -> None:
         """Note that a step has no load."""
@@ -86,12 +98,16 @@ class LoadTimes:
 
     def end(self) -> None:
         """Note that the load has ended; called in the thread that called `begin`."""
-        own_s, fed_s, beside_s = self._used()
-        self.seconds += time.perf_counter() - self._began[0]
-        self.own_s += own_s - self._began[1]
-        self.fed_s += fed_s - self._began[2]
-        self.beside_s += beside_s - self._began[3]
-        self._ended = time.perf_counter(), own_s, time.process_time()
+        if not self._is_taken:
+            return
+        process_s, own_s, fed_s, beside_s = self._used()
+        began_s, began_own_s, began_fed_s, began_beside_s = self._began
+        ended_s = time.perf_counter()
+        self.seconds += ended_s - began_s
+        self.own_s += own_s - began_own_s
+        self.fed_s += fed_s - began_fed_s
+        self.beside_s += beside_s - began_beside_s
+        self._ended = ended_s, own_s, process_s
 
     def waited_s(self) -> float | None:
         """Seconds that this thread has waited for a core; None where that is not kept."""
@@ -101,11 +117,13 @@ class LoadTimes:
             self._waited_s = int(os.pread(self._file, 99, 0).split()[1]) / 1e9
         return self._waited_s
 
-    def _used(self) -> tuple[float, float, float]:
+    def _used(self) -> tuple[float, float, float, float]:
+        """Seconds that the process ran, this thread ran or waited for a core, feeders ran, and other threads did."""
         ran_s = time.thread_time()
         process_s = time.process_time()
-        fed_s, strange_s = _read(self._feeders), _read(self._strangers)
-        return ran_s + (self.waited_s() or 0.0), fed_s, process_s - ran_s - fed_s - strange_s
+        fed_s = _read(self._feeders) if self._feeders else 0.0
+        strange_s = _read(self._strangers) if self._strangers else 0.0
+        return process_s, ran_s + (self.waited_s() or 0.0), fed_s, process_s - ran_s - fed_s - strange_s
 
 
 def _read(clocks: dict[int, float]) -> float:
@@ -147,8 +165,9 @@ class ReaderTimes:
         """Take these for the readers from now on; those known already go on."""
         self.tasks = [*sorted(processes), *(f"self/task/{thread}" for thread in sorted(threads))]
         self.num_readers = max(self.num_readers, len(self.tasks))
-        self._last = {task: last for task, last in self._last.items() if task in self.tasks}
-        self._pause_s, self._next_s = FIRST_PAUSE_S, 0.0
+        if self._last.keys() - {*self.tasks} or {*self.tasks} - self._last.keys():  # other readers than before
+            self._last = {task: last for task, last in self._last.items() if task in self.tasks}
+            self._pause_s, self._next_s = FIRST_PAUSE_S, 0.0
 
     def due(self, now_s: float) -> bool:
         """Whether it is time to look at the readers again."""

@@ -34,8 +34,12 @@ class Training:
             begin: makes the instruments, of the iterator whose batch was the first to be trained on; None where the
                 thread that trains has asked for none.
         """
-        self.instruments: Instruments | None = None
         self._begin = begin
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Know of no training: one may begin."""
+        self.instruments: Instruments | None = None
         self._thread = self._asking_thread = 0
         self._trained_on = set[Hashable]()
         self._asked = Counter[Hashable]()
@@ -60,6 +64,8 @@ class Training:
         self._held: dict[Hashable, Any] = {}
         self._iterator: weakref.ReferenceType[Any] | None = None
         """What was asked last; it is the job's to keep, as its workers end with it."""
+        self._asked_loader: Hashable = None
+        """Whose iterator that is."""
         self._pass: Hashable = None
 
     @property
@@ -85,7 +91,7 @@ class Training:
         if self._loading or not self._is_here():
             return False, None
         self._loading, self._counts = True, self.instruments is not None and self._turn_to(loader)
-        self._asking_thread, self._iterator = threading.get_ident(), weakref.ref(iterator)
+        self._asking_thread, self._iterator, self._asked_loader = threading.get_ident(), weakref.ref(iterator), loader
         self._asked[loader] += 1
         self._last = loader
         if self._counts and self._loop.in_body:
@@ -93,20 +99,21 @@ class Training:
         again = self._counts and self._loop.ask()
         return again, self._held.get(loader)
 
-    def receive(self, iterator: Any, loader: Hashable, batch: Any) -> None:
-        """Note that a batch has come."""
+    def receive(self, iterator: Any, batch: Any) -> None:
+        """Note that the batch that was asked for has come."""
         if not self._is_asked_by(iterator):
             return
         self._loading = False
         if self._counts:
             self._loop.receive(batch, iterator)
             if self._loop.keeps_batch:
-                self._held[loader] = batch
+                self._held[self._asked_loader] = batch
 
-    def run_out(self, iterator: Any, loader: Hashable) -> None:
+    def run_out(self, iterator: Any) -> None:
         """Note that there is no more, or that the loader has failed."""
         if not self._is_asked_by(iterator):
             return
+        loader = self._asked_loader
         self._loading = False
         del self._asked[loader]
         self._last = None if self._last == loader else self._last
@@ -178,6 +185,9 @@ class Training:
         before two backward passes in a row, it is trained on.
         """
         last = self._last
+        if len(self._asked) == 1 and last in self._trained_on and not self._beside:  # as in nearly every step
+            self._perhaps = last
+            return
         beside = {each for each, count in self._asked.items() if count == 1 and each != last}
         self._trained_on |= beside & self._beside
         if last is not None and (self._asked[last] <= FEW_ASKED or last == self._perhaps):
@@ -206,4 +216,5 @@ class Training:
     def _end_step(self) -> None:
         if self._loop.in_step:
             self._loop.end_step(bool(self._held))
-        self._has_trained, self._asked, self._last, self._part = False, Counter(), None, "forward"
+        self._asked.clear()
+        self._has_trained, self._last, self._part = False, None, "forward"

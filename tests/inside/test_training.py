@@ -34,10 +34,10 @@ class Trained:
             if not again:
                 self.clock.passes(load_s)
                 batch = number
-            self.training.receive(iterator, name, batch)
+            self.training.receive(iterator, batch)
             yield batch
         self.training.ask(iterator, name)
-        self.training.run_out(iterator, name)
+        self.training.run_out(iterator)
 
     def compute(self, seconds: float) -> None:
         self.clock.passes(seconds)
@@ -246,6 +246,6 @@ def test_an_iterator_is_the_jobs_to_keep(trained: Trained):
     iterator = Iterating()
     kept = weakref.ref(iterator)
     trained.training.ask(iterator, "train")
-    trained.training.receive(iterator, "train", 0)
+    trained.training.receive(iterator, 0)
     del iterator
     assert kept() is None
