@@ -45,7 +45,7 @@ for line in sys.stdin:
 process and another differs by more than is looked for here."""
 WIDTHS = {"cpu": 832, "cuda": 4096}
 """With which a step takes about 10 ms on a core of 2020, or some on a device."""
-STEPS, PROCESSES, PAIRS, WARM_UP = 128, 3, 32, 3
+STEPS, PROCESSES, PAIRS, WARM_UP = 128, 3, 16, 3
 STARTS, OTHERS = 11, 21
 ONE_STEP = TRAINING.replace("sys.stdin:", "['on']:").replace("perf_counter() - began_s", "time()")
 """A training of one step, which says when it has ended."""
