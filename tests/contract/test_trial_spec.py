@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from benchsuite.contract.errors import UserError
+from benchsuite.contract.session import check_session
 from benchsuite.contract.trial_spec import (
     TrialSpec,
-    check_session,
     match_id,
     parse_sweep,
     parse_trial,
