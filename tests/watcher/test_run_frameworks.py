@@ -183,7 +183,6 @@ PACKAGES = {"torchdata": "torchdata", "dali": "nvidia.dali"}
 BIN = Path(sys.executable).parent
 TORCHRUN = (f"{BIN}/torchrun", "--standalone", "--nproc-per-node", "2")
 LAUNCHERS = {
-    "accelerate launch": [f"{BIN}/accelerate", "launch", "--cpu", "--num_processes", "2", "--num_machines", "1"],
     "python -m": [sys.executable, "-m", "torch.distributed.run", *TORCHRUN[1:], "-m"],
     "deepspeed": [f"{BIN}/deepspeed", "--num_gpus", "2"],
 }
