@@ -1,5 +1,6 @@
 """`benchsuite run -- COMMAND`: what it says of a job, and that the job does not change."""
 
+import ast
 import itertools
 import json
 import os
@@ -17,8 +18,10 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
+from benchsuite.inside.job import ITERATORS, LOADERS
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
+from benchsuite.watcher.run_folder import HOOK
 
 ROOT = Path(__file__).parents[2]
 RUN = [str(Path(sys.executable).with_name("benchsuite")), "run"]
@@ -118,6 +121,18 @@ def test_nothing_about_the_job_changes(tmp_path: Path, start_method: str):
     assert plain.err in found.err
     uncounted = 6 + (3 if start_method else 0)  # the queue of a worker is emptied first
     assert f"{60 - uncounted} steps counted, {uncounted} before" in found.err
+
+
+def test_the_hook_waits_for_each_kind_of_loader_that_is_seen():
+    """It cannot import our tables: any Python reads it."""
+    (told,) = (
+        each.value
+        for each in ast.parse((HOOK / "sitecustomize.py").read_text()).body
+        if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == "MADE_BY_WHO_TRAINS"
+    )
+    waited_for = ast.literal_eval(told)
+    assert {*ITERATORS, *LOADERS} <= waited_for.keys()
+    assert all(name in waited_for[module] for module, name in LOADERS.items())
 
 
 def test_what_is_said(tmp_path: Path):

@@ -176,8 +176,6 @@ SCRIPTS = {
     "torchdata": STATEFUL,
     "dali": DALI,
 }
-PACKAGES = {"torchdata": "torchdata", "dali": "nvidia.dali"}
-"""What a script needs that not everyone has."""
 
 
 BIN = Path(sys.executable).parent
@@ -204,8 +202,6 @@ def losses(script: Path, name: str, *before: str, launcher: Sequence[str] = TORC
     "name", [pytest.param(name, marks=[] if name == "torch" else [pytest.mark.weekly]) for name in SCRIPTS]
 )
 def test_a_training_is_what_it_is_without(tmp_path: Path, name: str) -> None:
-    if name in PACKAGES:
-        pytest.importorskip(PACKAGES[name])
     script = tmp_path / "train.py"
     script.write_text(DATA + SCRIPTS[name] + END)
     plain = losses(script, "plain")
