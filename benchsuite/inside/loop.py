@@ -31,6 +31,8 @@ CEILING_STEPS = 8
 BETWEEN_STEPS = 32
 MAX_DEPTH = 4
 """A batch is looked into so far for its first array."""
+ADDED_TOGETHER = 32
+"""Steps that have ended are added so many at once: what adds them is in no cache after a step that computes."""
 
 
 def kinds_of_steps(warmup_steps: int, replayed_beside: int | None = None) -> Iterator[str]:
@@ -174,7 +176,7 @@ class Loop:
         keeps_batch: bool = False,
     ) -> None:
         self.stamps: Stamps = HostStamps()
-        self.steps, self.between, self.ceiling = (StepLog() for _ in range(3))
+        self._steps, self.between, self.ceiling = (StepLog() for _ in range(3))
         self.counted, self.readers = Counted(), ReaderTimes()
         self.num_passes = self.num_uncounted = self.num_replayed = 0
         self.first_batch_s: float | None = None
@@ -198,6 +200,7 @@ class Loop:
         self._waiting: str | None = None
         self._window: Counted | None = None
         self._pending: deque[_Step] = deque()
+        self._num_ended = 0
         self._before: tuple[Any, Any] | None = None
         self._names: list[str] = []
         self._times: list[Any] = []
@@ -216,9 +219,15 @@ class Loop:
         self.looker: Looker | None = None
         """What looks at the loop's thread and its readers, where that is wanted."""
 
+    @property
+    def steps(self) -> StepLog:
+        """All counted steps that have ended; `between` and `ceiling` hold theirs when these have been asked for."""
+        self._add_ended()
+        return self._steps
+
     def phase(self) -> tuple[str | None, int]:
         """What the loop's thread is in of a counted step, and how many steps came before."""
-        return self._phase, self.steps.num_steps
+        return self._phase, self._num_ended
 
     def reading(self) -> tuple[frozenset[int], frozenset[int]]:
         """The processes and the threads that load for it; a worker that has ended is one of them in its pass alone."""
@@ -365,7 +374,7 @@ class Loop:
         try:
             if self._pending:
                 self.stamps.wait(self._pending[-1].times[-1])
-                self._fold()
+                self._add_ended()
         except RuntimeError:
             self._pending.clear()
 
@@ -385,7 +394,7 @@ class Loop:
 
     def _enter(self, kind: str) -> None:
         """Open or close the window of counters, where steps begin or cease to count; a step begins."""
-        if not self._times and not self.steps.num_steps and isinstance(self.stamps, HostStamps):
+        if not self._times and not self._num_ended and isinstance(self.stamps, HostStamps):
             self.stamps, self._before = self._find_stamps(), None
         self._kind, counts = kind, kind in COUNTED
         if counts != (self._window is not None) or not self._times:
@@ -426,18 +435,19 @@ class Loop:
         self.num_replayed += kind in REPLAYED
         end = self._times[-1]
         if kind in COUNTED or kind == "ceiling":
+            self._num_ended += 1
             self._pending.append(
                 _Step(kind, self._batch_rows, self._before, self._names, self._times, self._pass_begins)
             )
-            if isinstance(self.stamps, HostStamps):
-                self._fold()
+            if len(self._pending) >= ADDED_TOGETHER:
+                self._add_ended()
         else:
             self.num_uncounted += 1
         self._names, self._times, self._before, self._pass_begins = [], [end], None, False
         if self.readers.due(time.perf_counter()):
             self.readers.look(counts=kind in COUNTED)
             self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
-            self._fold()
+            self._add_ended()
             self._add_window()
             self._times = [] if kind == "uncounted" else [self.stamps.now()]
         if self.note_step() and self._times:
@@ -455,8 +465,8 @@ class Loop:
         self.readers.watch(self.feeders.processes)
         self.loads.tell_apart(self.feeders.strangers(), self.feeders.threads)
 
-    def _fold(self) -> None:
-        """Add the steps that the timeline has come to."""
+    def _add_ended(self) -> None:
+        """Add the steps that have ended, and to whose end the timeline has come."""
         while self._pending and self.stamps.passed(self._pending[0].times[-1]):
             step = self._pending.popleft()
             parts: dict[str, float] = {}
@@ -465,7 +475,7 @@ class Loop:
             if step.before is not None:
                 parts["load"] += self.stamps.seconds(*step.before)
             if step.kind in COUNTED:
-                self.steps.add(parts, step.rows)
+                self._steps.add(parts, step.rows)
                 self.refill_s += parts["load"] if step.refills else 0.0
             if step.kind != "counted":
                 (self.ceiling if step.kind == "ceiling" else self.between).add(parts, step.rows)

@@ -125,8 +125,7 @@ class Reporter:
 
     def note_step(self) -> bool:
         """Renew the report, if it is time; called at the end of each step, in the thread that trains."""
-        steps = self._instruments.loop.steps.num_steps
-        is_enough = not self._has_enough and steps >= STEPS_FOR_AN_ANSWER
+        is_enough = not self._has_enough and self._instruments.loop.steps.num_steps >= STEPS_FOR_AN_ANSWER
         if time.perf_counter() < self._due_s and not is_enough:
             return False
         self._has_enough = self._has_enough or is_enough

@@ -40,6 +40,8 @@ class Training:
     def begin_anew(self) -> None:
         """Know of no training: one may begin."""
         self.instruments: Instruments | None = None
+        self._loop: Loop
+        """That of the instruments."""
         self._thread = self._asking_thread = 0
         self._trained_on = set[Hashable]()
         self._asked = Counter[Hashable]()
@@ -67,11 +69,6 @@ class Training:
         self._asked_loader: Hashable = None
         """Whose iterator that is."""
         self._pass: Hashable = None
-
-    @property
-    def _loop(self) -> Loop:
-        assert self.instruments is not None, "it trains"
-        return self.instruments.loop
 
     def _is_here(self) -> bool:
         """Whether this thread trains; before the first backward pass any may be the one that will."""
@@ -176,6 +173,7 @@ class Training:
         if self._asking_thread != self._thread:
             self._iterator, self._asked, self._last, self._loading = None, Counter(), None, False
         self.instruments = self._begin(None if self._iterator is None else self._iterator())
+        self._loop = self.instruments.loop
         self._loop.num_uncounted += 1  # the step under way
 
     def _learn(self) -> None:
