@@ -5,7 +5,7 @@ import re
 import secrets
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,13 +17,14 @@ from benchsuite.inside.guard import Guard
 from benchsuite.inside.instruments import Instruments
 from benchsuite.inside.looks import Looker
 from benchsuite.inside.rank_file import Loader, RankReport, Reporter
+from benchsuite.inside.samples import RankSamples
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.storage.dataset.partial import this_process
 from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, lines, record_of
 from benchsuite.watcher.run_folder import LEAST_S, OF_WATCH, RUNS, Parent, is_over, remove_unused
 
-REPORT, PARENT = TypeAdapter(RankReport), TypeAdapter(Parent)
+REPORT, SAMPLES, PARENT = TypeAdapter(RankReport), TypeAdapter(RankSamples), TypeAdapter(Parent)
 
 
 class Answer(NamedTuple):
@@ -50,7 +51,7 @@ class TrainingOfRun(NamedTuple):
 
     def samples(self) -> dict[str, Any]:
         """The raw samples of all ranks, as a store keeps them."""
-        return {"ranks": [asdict(rank.samples) for rank in self.ranks]}
+        return {"ranks": [SAMPLES.dump_python(rank.samples, mode="json") for rank in self.ranks]}
 
     def told(self, name: str | None, cut_short_by: str | None = None) -> Told:
         """What is known of it beside its samples."""
