@@ -30,7 +30,7 @@ from benchsuite.cli.report import print_rows
 from benchsuite.contract.errors import UserError, nearest
 from benchsuite.contract.scratch import scratch
 from benchsuite.contract.terminal import document, echo
-from benchsuite.results.compare.sides import fulfilling
+from benchsuite.results.compare.sides import NothingFulfilsError, fulfilling
 from benchsuite.results.export import prometheus, tables
 from benchsuite.results.render import operators
 from benchsuite.results.render.tables import ABSENT, POINT_COLUMNS, TRIAL_COLUMNS, Column, Row, is_missing, rows
@@ -210,7 +210,12 @@ def _write_prometheus(store: Path, out: Path | None, where: Sequence[str] | None
     frame = _with_running(ResultsStore(store))
     if frame.empty and not may_be_empty:
         raise _nothing_to_export(store)
-    text = "" if frame.empty else prometheus.prometheus(rows(fulfilling(frame, where or ())))
+    try:
+        text = "" if frame.empty else prometheus.prometheus(rows(fulfilling(frame, where or ())))
+    except NothingFulfilsError:
+        if not may_be_empty:
+            raise
+        text = ""
     if out is None:
         document(text.removesuffix("\n"))
         return None

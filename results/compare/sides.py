@@ -72,6 +72,10 @@ def filtered(records: list[Record], text: str) -> list[Record]:
     return [record for record, is_kept in zip(records, fulfilled, strict=True) if is_kept]
 
 
+class NothingFulfilsError(StoreError):
+    """No trial is what a filter asks for: one may be later."""
+
+
 def fulfilling(trials: pd.DataFrame, filters: Sequence[str]) -> pd.DataFrame:
     """The rows of a frame that all filters let through; else as `fulfil`."""
     for text in filters:
@@ -83,7 +87,8 @@ def fulfil(rows: Sequence[Row], text: str) -> list[bool]:
     """Which rows of trials fulfil every condition of a filter, `KEY=VALUE[,KEY=VALUE...]`.
 
     Raises:
-        StoreError: no filter, an unknown key, or nothing matches.
+        StoreError: no filter, or an unknown key.
+        NothingFulfilsError: nothing matches.
     """
     known = dict.fromkeys(name for one in rows for name in one)
     found = [True] * len(rows)
@@ -93,7 +98,7 @@ def fulfil(rows: Sequence[Row], text: str) -> list[bool]:
         left = [one for one, is_kept in zip(rows, found, strict=True) if is_kept]
         found = [is_kept and matches(one) for one, is_kept in zip(rows, found, strict=True)]
         if not any(found):
-            raise StoreError(f"filter {text!r}: no trial has {condition}{_there(column, value, left)}")
+            raise NothingFulfilsError(f"filter {text!r}: no trial has {condition}{_there(column, value, left)}")
     return found
 
 

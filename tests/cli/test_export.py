@@ -4,7 +4,10 @@ import csv
 import io
 import re
 import resource
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
@@ -12,6 +15,7 @@ from xml.etree import ElementTree
 import duckdb
 import pytest
 
+from benchsuite.contract.exit_codes import INTERRUPTED
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from tests.helpers.snapshots import compare_messages
@@ -123,6 +127,26 @@ def test_prometheus(run_cli: Run, store: ResultsStore, tmp_path: Path):
     code, out, err = run_cli("results", "export", "prometheus", "--store", store.path, "--out", tmp_path)
     assert (code, out, err) == (0, "", f"exported: {tmp_path}/benchsuite.prom\n")
     assert (tmp_path / "benchsuite.prom").read_text() == text
+
+
+def test_prometheus_again_and_again(store: ResultsStore, tmp_path: Path):
+    """What a filter asks for may come later."""
+    written = tmp_path / "nights.prom"
+    filters = ("--where", "session=later", "--every", "1")
+    command = [sys.executable, "-m", "benchsuite", "results", "export", "prometheus", *filters]
+    with subprocess.Popen([*command, "--store", str(store.path), "--out", str(written)]) as process:
+        _wait_for(written, "")
+        store.append(made_record(700, session="later"))
+        _wait_for(written, "benchsuite_samples_per_second")
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == INTERRUPTED
+
+
+def _wait_for(path: Path, text: str) -> None:
+    deadline_s = time.monotonic() + 60
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline_s, f"{path} never had {text!r}"
+        time.sleep(0.05)
 
 
 def test_latex(run_cli: Run, store: ResultsStore):

@@ -123,6 +123,34 @@ def test_nothing_about_the_job_changes(tmp_path: Path, start_method: str):
     assert f"{60 - uncounted} steps counted, {uncounted} before" in found.err
 
 
+@pytest.mark.slow
+def test_replayed_batches_give_au(tmp_path: Path):
+    """The one option that changes what is trained: four blocks of ten steps get the batch before again."""
+    text = """
+        import time
+        class Slow(Numbers):
+            def __getitem__(self, index):
+                time.sleep(0.001)
+                return super().__getitem__(index)
+        Numbers = Slow
+        steps = []
+        from torch.optim.optimizer import register_optimizer_step_post_hook as after_each
+        after_each(lambda *_: steps.append(1))
+        train(epochs=6)
+        print(len(steps))
+    """
+    found = run(tmp_path, sys.executable, str(script(tmp_path, text)), options=["--ceiling", "replay"])
+    assert (found.code, found.out.strip()) == (0, f"{6 * 60 + 40}"), found.err
+    (record,) = records(tmp_path)
+    samples = ResultsStore(tmp_path / "store").samples(record)
+    assert samples is not None
+    blocks = {block["kind"]: block for block in samples["ranks"][0]["blocks"]}
+    steps, parts_s = blocks["ceiling"]["totals"]
+    assert steps == 32 and record.figures.ceiling_step_s == pytest.approx(sum(parts_s.values()) / steps)
+    assert record.figures.au == pytest.approx(record.figures.ceiling_step_s / record.figures.step_s_mean, rel=0.3)
+    assert record.figures.au < 0.5 < record.figures.input_stall_fraction
+
+
 def test_the_hook_waits_for_each_kind_of_loader_that_is_seen():
     """It cannot import our tables: any Python reads it."""
     (told,) = (
