@@ -1,100 +1,93 @@
-"""Connect Four: eight actors play in processes of their own and fill a shared replay table beside one learner, on two
-cores; the learner has its data at once and waits for a core."""
-CAUSE = "client_cpu/cores"
-RANKS = 1
-BORDERLINE = False
-
-import multiprocessing as mp
-import random
+"""Q-learning on a grid world in many rooms: actors play without pause in processes of their own and write what they saw
+to a ring in shared memory; the learner draws from it and never waits for them. The number of actors is the paper's."""
 import time
 
-import numpy as np
 import torch
+import torch.multiprocessing as mp
 from torch import nn
 
 from case import tell, watch
 
-SLOTS, ACTORS = 20_000, 8
+CAUSE = "client_cpu/cores"
+RANKS = 1
+BORDERLINE = False
+
+ACTORS, RING, SIDE, MOVES = 9, 4096, 12, 4
 
 
-def won(board, row, column):
-    me = board[row][column]
-    for dr, dc in ((0, 1), (1, 0), (1, 1), (1, -1)):
-        run = 1
-        for sign in (1, -1):
-            r, c = row + sign * dr, column + sign * dc
-            while 0 <= r < 6 and 0 <= c < 7 and board[r][c] == me:
-                run, r, c = run + 1, r + sign * dr, c + sign * dc
-        if run >= 4:
-            return True
-    return False
+def play(actor, frames, taken, rewards, stop):
+    """One actor: random walks with a search for the nearest goal, written to its part of the ring."""
+    torch.set_num_threads(1)
+    g = torch.Generator().manual_seed(actor)
+    part = RING // ACTORS
+    slot = 0
+    while not stop.value:
+        room = torch.rand(2, SIDE, SIDE, generator=g)
+        place = int(torch.randint(SIDE * SIDE, (1,), generator=g))
+        for _ in range(20):
+            row, column = divmod(place, SIDE)
+            room[1].zero_()
+            room[1, row, column] = 1
+            move = int(torch.randint(MOVES, (1,), generator=g))
+            row = min(max(row + (move == 0) - (move == 1), 0), SIDE - 1)
+            column = min(max(column + (move == 2) - (move == 3), 0), SIDE - 1)
+            place = row * SIDE + column
+            where = actor * part + slot
+            frames[where], taken[where], rewards[where] = room, move, room[0, row, column]
+            slot = (slot + 1) % part
 
 
-def act(number, raw, results, stop):
-    boards = np.frombuffer(raw, np.int8).reshape(SLOTS, 6, 7)
-    rng, slot = random.Random(number), number
-    while not stop.is_set():
-        board, history, player, winner = [[0] * 7 for _ in range(6)], [], 1, 0
-        for _ in range(42):
-            column = rng.choice([c for c in range(7) if board[0][c] == 0])
-            row = max(r for r in range(6) if board[r][column] == 0)
-            board[row][column] = player
-            history.append([line[:] for line in board])
-            if won(board, row, column):
-                winner = player
-                break
-            player = -player
-        for position in history:
-            boards[slot], results[slot] = position, winner
-            slot = (slot + ACTORS) % SLOTS
+def draws(frames, taken, rewards, count, batch=192):
+    g = torch.Generator().manual_seed(99)
+    for _ in range(count):
+        rows = torch.randint(RING, (batch,), generator=g)
+        yield frames[rows], taken[rows], rewards[rows]
 
 
-class Replay:
-    def __init__(self, raw, results, steps):
-        self.boards = np.frombuffer(raw, np.int8).reshape(SLOTS, 6, 7)
-        self.results, self.steps = np.frombuffer(results, np.float32), steps
+class Q(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(
+            nn.Conv2d(2, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 24, 3, 2, 1), nn.ReLU(), nn.Flatten(), nn.Linear(24 * 36, 64), nn.ReLU(), nn.Linear(64, MOVES)
+        )
 
-    def __iter__(self):
-        rng = np.random.default_rng(0)
-        for _ in range(self.steps):
-            rows = rng.integers(0, SLOTS, 256)
-            board = torch.from_numpy(self.boards[rows])
-            yield torch.stack([board == 1, board == -1], 1).float(), torch.from_numpy(self.results[rows])
+    def forward(self, x):
+        return self.net(x)
 
 
 def main():
     torch.set_num_threads(1)
-    raw, results, stop = mp.RawArray("b", SLOTS * 42), mp.RawArray("f", SLOTS), mp.Event()
-    actors = [mp.Process(target=act, args=(i, raw, results, stop), daemon=True) for i in range(ACTORS)]
-    for actor in actors:
-        actor.start()
-    time.sleep(3)  # let the table fill
-    net = nn.Sequential(
-        nn.Conv2d(2, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1), nn.ReLU(), nn.Flatten(),
-        nn.Linear(32 * 42, 64), nn.ReLU(), nn.Linear(64, 1), nn.Tanh(),
-    )  # fmt: skip
-    opt = torch.optim.Adam(net.parameters(), 1e-3)
-    step_s = wait_s = 0.0
-    steps, start, cpu = 0, time.perf_counter(), time.thread_time()
-    last = start
-    for boards, result in watch(Replay(raw, results, 2000)):
+    frames = torch.rand(RING, 2, SIDE, SIDE).share_memory_()
+    taken = torch.zeros(RING, dtype=torch.int64).share_memory_()
+    rewards = torch.zeros(RING).share_memory_()
+    context = mp.get_context("fork")
+    stop = context.Value("b", 0)
+    actors = [context.Process(target=play, args=(a, frames, taken, rewards, stop), daemon=True) for a in range(ACTORS)]
+    for a in actors:
+        a.start()
+    model = Q()
+    opt = torch.optim.Adam(model.parameters(), 1e-3)
+    step = waiting = cpu = 0.0
+    n, start = 0, time.perf_counter()
+    mark, cpu_start = start, time.thread_time()
+    for x, move, reward in watch(draws(frames, taken, rewards, 5000)):
         got = time.perf_counter()
-        wait_s += got - last
-        loss = nn.functional.mse_loss(net(boards)[:, 0], result)
+        value = model(x).gather(1, move[:, None]).squeeze(1)
+        loss = nn.functional.mse_loss(value, reward)
         opt.zero_grad()
         loss.backward()
         opt.step()
-        steps += 1
-        last = time.perf_counter()
-        step_s += last - got
-        if steps >= 100 and last - start > 25:
+        n += 1
+        waiting += got - mark
+        mark = time.perf_counter()
+        step += mark - got
+        if mark - start > 24:
             break
-    wall, cpu = time.perf_counter() - start, time.thread_time() - cpu
-    delay = int(open("/proc/self/schedstat").read().split()[1]) / 1e9
-    tell(steps=steps, wall_s=wall, step_s=step_s, wait_s=wait_s, without_core_s=wall - cpu, run_delay_s_of_process=delay)
-    stop.set()
-    for actor in actors:
-        actor.join()
+    wall, cpu = time.perf_counter() - start, time.thread_time() - cpu_start
+    stop.value = 1
+    for a in actors:
+        a.join(5)
+    tell(wall=wall, steps=n, step=step, waiting=waiting, own_cpu=cpu, cause=wall - cpu)
 
 
 if __name__ == "__main__":

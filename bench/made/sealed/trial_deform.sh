@@ -1,0 +1,4 @@
+#!/bin/bash
+# The data of trial_deform.yaml: its folder is the first argument.
+set -e
+@BIN@/benchsuite data generate "$1/data" --workload unet3d --variant tiny --format hdf5 --samples 150
