@@ -7,10 +7,11 @@ CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime deboot
 
 OLDEST_TORCH ?= 2.6.0
 HOROVOD := 0.28.1
+PROJECTS := open_clip_torch==3.3.0 chemprop==2.3.1 ultralytics==8.4.190 mace-torch==0.3.16 litgpt==0.5.11 litdata==0.2.76 nnunetv2==2.8.1
 MINUTES ?= 5
 SEED ?= 1
 
-.PHONY: demo test test-all test-cluster test-weekly horovod browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
+.PHONY: demo test test-all test-cluster test-weekly horovod projects browser test-oldest test-matrix cluster-packages fuzz storm lint bench count gpu-test gpu-accept docs clean
 
 demo: $(VENV)/installed
 	$(BIN)/benchsuite demo
@@ -61,8 +62,17 @@ test-oldest:
 	  torch==$(OLDEST_TORCH) -e '.[dev]' -e ./planner
 	.venv-oldest/bin/python -m pytest -n 2 $(BY_FILE) -m "not slow and not weekly and not full and not cluster"
 
+# Trainings of other projects, for the tests of `benchsuite run`: an environment that knows nothing of benchsuite, with the oldest PyTorch. 7 GB.
+projects: .venv-projects/installed
+
+.venv-projects/installed:
+	$(PYTHON) -m venv .venv-projects
+	.venv-projects/bin/python -m pip install --quiet --disable-pip-version-check uv
+	.venv-projects/bin/python -m uv pip install --quiet --python .venv-projects/bin/python torch==$(OLDEST_TORCH) $(PROJECTS)
+	touch $@
+
 # What CI leaves out, on a machine that does nothing else: tests that measure, charts in Chromium, Horovod, a storm, fuzzing.
-test-weekly: $(VENV)/installed-dev cluster-packages browser horovod
+test-weekly: $(VENV)/installed-dev cluster-packages browser horovod projects
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[deepspeed]'
 	$(BIN)/python -m pytest tests planner/tests -m "(weekly or engines) and not full"
 	$(BIN)/python -m tests.storm --minutes $(MINUTES) --seed $(SEED)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -36,6 +37,14 @@ class Feeders:
     """The loader takes its batches from others, and who they are cannot be told."""
     are_workers: bool = False
     """The processes are workers of a DataLoader: one that ends before the pass does had no more to read."""
+    iterators: "tuple[weakref.ReferenceType[Any], ...]" = ()
+    """Those of DataLoaders whose workers they are."""
+
+    def without_data(self) -> frozenset[int]:
+        """Workers that live on and have told their DataLoader that they have no more to read in this pass."""
+        of_loaders = [iterator for each in self.iterators if (iterator := each()) is not None]
+        pairs = [zip(each._workers, each._workers_status, strict=False) for each in of_loaders if _has_workers(each)]
+        return _ids((worker for of_loader in pairs for worker, has_more in of_loader if not has_more), "pid")
 
     def strangers(self) -> frozenset[int]:
         """Python's other threads, which do not load; none is known as such where feeders are unseen."""
@@ -54,8 +63,10 @@ class Living(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """What a loader holds: workers of a DataLoader, other processes, threads, and whether things are handed over."""
+    """What a loader holds: workers of DataLoaders, other processes, threads, and whether things are handed over."""
 
+    iterators: tuple[Any, ...]
+    """Of DataLoaders."""
     workers: frozenset[int] | None
     processes: frozenset[int]
     threads: frozenset[int]
@@ -81,7 +92,8 @@ def feeders(iterator: object, before: Living, known: Feeders) -> Feeders:
     else:
         processes = held.workers & now.processes
     unseen = not processes and (bool(begun) or (held.hands_over and not threads))
-    return Feeders(processes, threads, unseen, held.workers is not None)
+    of_loaders = tuple(weakref.ref(each) for each in held.iterators)
+    return Feeders(processes, threads, unseen, held.workers is not None, of_loaders)
 
 
 def _threads() -> frozenset[int]:
@@ -99,18 +111,24 @@ def _held(iterator: object) -> _Held:
     """Look into an iterator, no deeper than the first level that holds processes."""
     of_torch: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", ())
     workers: frozenset[int] | None = None
+    iterators = list[Any]()
     processes, threads, hands_over, deepest = set[int](), set[int](), False, MAX_LEVELS
     for level, thing in _within(iterator):
         if level > deepest:
             break
         if isinstance(thing, of_torch):
+            iterators.append(thing)
             workers = (workers or frozenset()) | _ids(getattr(thing, "_workers", ()), "pid")
         if _hands_over(thing):
             hands_over = True
             threads |= _ids([thing], "native_id")
             if not _is_mute(thing) and (found := _ids([thing], "pid")):
                 processes, deepest = processes | found, level
-    return _Held(workers, frozenset(processes), frozenset(threads), hands_over)
+    return _Held(tuple(iterators), workers, frozenset(processes), frozenset(threads), hands_over)
+
+
+def _has_workers(iterator: Any) -> bool:
+    return hasattr(iterator, "_workers") and hasattr(iterator, "_workers_status")
 
 
 def _within(root: object) -> Iterator[tuple[int, object]]:

@@ -27,6 +27,7 @@ Role = Literal[
     "exchange",
     "save",
     "backward",
+    "child",
 ]
 OF_PLACES: tuple[tuple[str, frozenset[str], Role], ...] = (
     ("torch/multiprocessing/reductions.py", frozenset(), "hand_over"),
@@ -47,6 +48,7 @@ OF_PLACES: tuple[tuple[str, frozenset[str], Role], ...] = (
     ("storage/loaders/threads.py", frozenset({"__next__"}), "waits_for_readers"),
     ("storage/loaders/dali.py", frozenset({"_next"}), "waits_for_readers"),
     ("torch/autograd/graph.py", frozenset({"_engine_run_backward"}), "backward"),
+    ("/subprocess.py", frozenset(), "child"),
     ("torch/serialization.py", frozenset({"save", "_save", "_legacy_save"}), "save"),
 )
 """Where a thread is, by the end of a file's name and its functions (none: all), and what that means."""
@@ -95,11 +97,12 @@ def role_of(frame: FrameType) -> Role | None:
     return None
 
 
-def waits_on(frame: FrameType) -> Literal["lock", "exchange"] | None:
-    """What the innermost line names that a thread can wait for: a lock of Python's, or an exchange with other ranks."""
+def waits_on(frame: FrameType) -> Literal["lock", "thread", "exchange"] | None:
+    """What the innermost line names that a thread can wait for: a lock of Python's, what another thread does, or an
+    exchange with other ranks."""
     file = frame.f_code.co_filename
-    if file.endswith("/threading.py"):  # all else there waits for what another thread does
-        return "lock" if frame.f_code.co_name in ("acquire", "__enter__") else None
+    if file.endswith("/threading.py"):
+        return "lock" if frame.f_code.co_name in ("acquire", "__enter__") else "thread"
     work: Any = getattr(sys.modules.get("torch.distributed"), "Work", ())
     named = [_value(frame, word) for word in re.findall(r"(?:\w+\.)?\w+", linecache.getline(file, frame.f_lineno))]
     if any(isinstance(each, work) for each in named):

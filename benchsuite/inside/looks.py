@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .frames import Buffers, frame_of, role_of, user_line, waits_on
 from .samples import Line, Looks
@@ -36,6 +36,7 @@ COMPUTES = {
     "start": "start",
     "shuffle": "shuffle",
     "save": "save",
+    "child": "child_process",
 }
 """What a reader that runs is at, by the part of the loader that it is in."""
 OF_ROLE = frozenset({"idle", "ended", "start", "hand_over", "waits_for_readers"})
@@ -59,6 +60,15 @@ def seen_as(found: At | None, role: str | None, reads: bool = False) -> str:
     if role == "save":
         return "save"
     return role if role in OF_ROLE and found.doing != "sleep" else found.doing
+
+
+class Reading(NamedTuple):
+    """Who loads for a loop now."""
+
+    processes: Collection[int] = ()
+    threads: Collection[int] = ()
+    without_data: Collection[int] = ()
+    """Processes that have said that they have no more to read in this pass."""
 
 
 @dataclass
@@ -131,7 +141,7 @@ class Looker:
     def __init__(
         self,
         phase: Callable[[], tuple[str | None, int]],
-        readers: Callable[[], tuple[Collection[int], Collection[int]]],
+        readers: Callable[[], Reading],
         write: Callable[[Tally], None] = lambda tally: None,
         writes_apart_s: float = WRITES_APART_S,
     ) -> None:
@@ -182,8 +192,7 @@ class Looker:
             return  # it went on while it was looked at
         word = seen_as(found, role, phase != "body")
         if word == "lock" and found is not None and found.what == FUTEX and named != "lock":
-            by_others = others_at(os.getpid(), self._native, "runs")  # they may work for it
-            word = named or ("unknown" if by_others else word)
+            word = "exchange" if named == "exchange" else _for_others(self._native, named == "thread") or word
         if word == "decode" and fills:
             word = "shuffle"
         self.tally.add(phase, word, found, line, step)
@@ -191,8 +200,10 @@ class Looker:
             self._look_at_readers()
 
     def _look_at_readers(self) -> None:
-        processes, threads = self._readers()
-        seen = [_seen_outside(pid) for pid in processes] or [_seen_beside(thread) for thread in threads]
+        reading = self._readers()
+        ended: tuple[str, At | None] = ("ended", None)
+        seen = [ended if pid in reading.without_data else _seen_outside(pid) for pid in reading.processes]
+        seen = seen or [_seen_beside(thread) for thread in reading.threads]
         for word, found in seen:
             self.tally.add("readers", word, found, None, share=1 / len(seen))
         self.tally.locked += any(word == "lock" for word, _ in seen)
@@ -243,6 +254,18 @@ def _seen_beside(thread: int) -> tuple[str, At | None]:
     if frame is None and found is not None and found.what == FUTEX:
         return "idle", found  # a library's own thread, which waits to be asked
     return seen_as(found, "idle" if role == "waits_for_readers" else role, frame is not None), found
+
+
+def _for_others(thread: int, of_python: bool) -> str | None:
+    """What a thread of this process waits for that waits until others have done something; None: for a lock.
+
+    `of_python`: it waits for a thread of Python: where one of these waits for an answer, it waits for that as well.
+    """
+    if others_at(os.getpid(), thread, "runs"):
+        return "unknown"  # they may work for it
+    threads = {each.native_id for each in threading.enumerate()} - {thread, None} - looking() if of_python else set()
+    seen = {found.doing for each in threads if (found := at(os.getpid(), each or 0)) is not None}
+    return next((doing for doing in ("reads", "faults", "socket") if doing in seen), None)
 
 
 @lru_cache(maxsize=1)

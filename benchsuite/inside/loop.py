@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from .counted import Counted, counters
 from .feeders import Feeders, Living, feeders
-from .looks import Looker
+from .looks import Looker, Reading
 from .readers import LoadTimes, ReaderTimes
 from .samples import SETTLING_STEPS, STEADY_TURNS
 from .syscalls import has_ended
@@ -229,12 +229,12 @@ class Loop:
         """What the loop's thread is in of a counted step, and how many steps came before."""
         return self._phase, self._num_ended
 
-    def reading(self) -> tuple[frozenset[int], frozenset[int]]:
+    def reading(self) -> Reading:
         """The processes and the threads that load for it; a worker that has ended is one of them in its pass alone."""
         processes, threads = self.feeders.processes, self.feeders.threads
         if self._batches_of_pass and self.feeders.are_workers:
-            return processes, threads
-        return frozenset(each for each in processes if not has_ended(each)), threads
+            return Reading(processes, threads, self.feeders.without_data())
+        return Reading(frozenset(each for each in processes if not has_ended(each)), threads)
 
     @property
     def before_s(self) -> float:

@@ -78,6 +78,10 @@ STOPPED = "Tt"
 """States of who is stopped or traced."""
 BLOCKED = -1
 """In place of a call's number: a thread waits outside of any call, for a page (`man 5 proc`)."""
+NOBODY = -1
+"""Who holds a lock that belongs to an open file, and to no process."""
+ORDER = ("other", "reads", "pipe", "local_socket", "socket")
+"""What an epoll waits for at a descriptor, the last first: a loop of asyncio has a socket of its own beside its others."""
 MOST_FDS = 1024
 """A call of `select` names no larger descriptors."""
 
@@ -139,13 +143,46 @@ def _waits(pid: int, group: str | None, arguments: list[int]) -> At:
         return _on(pid, arguments[0])
     if group in ("poll", "select", "epoll"):
         descriptor = {"poll": _polled, "select": _selected, "epoll": _of_epoll}[group](pid, arguments)
-        return At("sleep") if descriptor is None else _on(pid, descriptor)
+        return _sleeps(pid) if descriptor is None else _on(pid, descriptor)
     if group == "futex":
         return At("runs") if _asks_for_the_gil(pid, arguments) else At("lock", FUTEX)
     if group == "control":
         return At("lock" if arguments[1] in (F_SETLKW, F_OFD_SETLKW) else "other")
-    found: dict[str | None, Doing] = {"lock": "lock", "child_process": "child_process", "sleep": "sleep"}
+    if group == "sleep":
+        return _sleeps(pid)
+    found: dict[str | None, Doing] = {"lock": "lock", "child_process": "child_process"}
     return At(found.get(group, "other"))
+
+
+def _sleeps(pid: int) -> At:
+    """What a thread that sleeps waits for: the lock of a file that its process has open, where another one holds it.
+
+    That is how SQLite waits: it tries again and again, and sleeps between.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        held = _locks_of_others(pid)
+        for name in os.listdir(f"/proc/{pid}/fd") if held else ():
+            if _file_of(pid, name) in held and "\nlock:" not in _text(f"/proc/{pid}/fdinfo/{name}"):  # else inherited
+                return At("lock", os.readlink(f"/proc/{pid}/fd/{name}"))
+    return At("sleep")
+
+
+def _file_of(pid: int, descriptor: str) -> tuple[int, int, int] | None:
+    """The device of an open file, and its number there."""
+    with suppress(OSError):
+        found = os.stat(f"/proc/{pid}/fd/{descriptor}")
+        return os.major(found.st_dev), os.minor(found.st_dev), found.st_ino
+    return None
+
+
+def _locks_of_others(pid: int) -> set[tuple[int, int, int]]:
+    """The files that other processes have locked to write, by device and number (`man 5 proc_locks`)."""
+    found = set()
+    for words in map(str.split, _text("/proc/locks").splitlines()):
+        if words[1] != "->" and words[3] == "WRITE" and int(words[4]) not in (pid, NOBODY):
+            major, minor, number = words[5].split(":")
+            found.add((int(major, 16), int(minor, 16), int(number)))
+    return found
 
 
 def _asks_for_the_gil(pid: int, arguments: list[int]) -> bool:
@@ -195,18 +232,12 @@ def _selected(pid: int, arguments: list[int]) -> int | None:
 
 
 def _of_epoll(pid: int, arguments: list[int]) -> int | None:
-    """A descriptor that an epoll waits for, sockets first; None where there is none."""
+    """A descriptor that an epoll waits for, sockets of the network first; None where there is none."""
     with suppress(OSError, ValueError):
         lines = _text(f"/proc/{pid}/fdinfo/{arguments[0]}").splitlines()
         found = [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
-        return max(found, key=lambda one: _name_of(pid, one).startswith("socket:"), default=None)
+        return max(found, key=lambda one: ORDER.index(_on(pid, one).doing), default=None)
     return -1
-
-
-def _name_of(pid: int, descriptor: int) -> str:
-    with suppress(OSError):
-        return os.readlink(f"/proc/{pid}/fd/{descriptor}")
-    return ""
 
 
 @cache

@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any, ClassVar
 
 from .files import read_plain, write_new
-from .looks import WRITES_APART_S, Looker, Tally
+from .looks import WRITES_APART_S, Looker, Reading, Tally
 from .processes import born_s
 from .readers import thread_clock
 from .samples import Line, Looks
@@ -71,7 +71,7 @@ class LookInside:
             with suppress(OSError):  # the folder is gone: nobody wants to know any more
                 write_new(path, json.dumps(asdict(tally.looks(start_s=start_s, collate_and_cpu_s=computed))))
 
-        looker = Looker(lambda: ("readers", 0), lambda: ((), ()), write, self.writes_apart_s)
+        looker = Looker(lambda: ("readers", 0), Reading, write, self.writes_apart_s)
         looker.start()
         util.Finalize(None, write, (looker.tally,), exitpriority=100)
         if self.of_user is not None:

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from benchsuite.inside.feeders import Feeders, Living, feeders
 from benchsuite.inside.loop import Loop
 from benchsuite.inside.readers import LoadTimes
+from benchsuite.inside.syscalls import has_ended
 from tests.helpers.watching import watched
 
 SAMPLES: Any = torch.arange(8)
@@ -114,6 +115,25 @@ def test_a_dataloaders_workers_are_found_among_other_children(wraps: Callable[[A
                 assert len(found) == 2 and other.pid not in found
     watch.close()
     assert watch._ending.loop.readers.num_readers == 2
+
+
+class OneShard(IterableDataset[int]):
+    """A stream of which all lies in one shard: the first worker has it."""
+
+    def __iter__(self) -> Iterator[int]:
+        info = get_worker_info()
+        yield from range(30 if info is None or info.id == 0 else 0)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_worker_that_has_no_shard_is_told_from_one_that_rests(persistent: bool):
+    watch = watched(DataLoader(OneShard(), num_workers=3, persistent_workers=persistent))
+    for _ in range(2):
+        for number, _ in enumerate(watch):
+            reading = watch._ending.loop.reading()
+            without = {*reading.without_data} | {each for each in reading.processes if has_ended(each)}
+            assert number < 8 or (len(reading.processes), len(without)) == (3, 2)
+    watch.close()
 
 
 def test_workers_that_began_before_the_watch_are_found():

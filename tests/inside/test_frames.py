@@ -73,6 +73,11 @@ def test_a_loop_that_waits_for_workers():
         assert role_of(frame) == "waits_for_readers"
 
 
+def test_a_reader_that_waits_for_a_command_of_its_own():
+    with frame_in(lambda: subprocess.run(["sleep", str(LONG_S)], check=False)) as frame:
+        assert role_of(frame) == "child"
+
+
 class Shuffled(IterableDataset[int]):
     """A shuffle over a stream that a thread reads, as streams of Hugging Face do."""
 
@@ -110,7 +115,7 @@ def test_a_lock_is_named_by_its_line():
     with frame_in(guarded) as frame:
         assert waits_on(frame) == "lock"
     with frame_in(lambda: threading.Event().wait(LONG_S)) as frame:
-        assert waits_on(frame) is None
+        assert waits_on(frame) == "thread"
 
 
 def test_a_line_that_writes_is_one():

@@ -5,6 +5,7 @@ import os
 import platform
 import select
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -22,6 +23,15 @@ from benchsuite.inside.syscalls import at, groups
 pytestmark = pytest.mark.skipif(not groups(), reason=f"no table of system calls for {platform.machine()}")
 LONG_S = 60.0
 LOOKS = 40
+
+
+HOLDS = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1])
+held.execute("BEGIN EXCLUSIVE")
+print(flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.fixture
@@ -47,6 +57,27 @@ def seen(wait: Callable[[], Any]) -> str:
 def test_sleeping():
     assert seen(lambda: time.sleep(LONG_S)) == "sleep"
     assert seen(lambda: select.select([], [], [], LONG_S)) == "sleep"
+
+
+def test_sleeping_until_another_process_gives_up_a_files_lock(tmp_path: Path):
+    path = tmp_path / "made.db"
+    command = [sys.executable, "-c", HOLDS, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdin is not None
+        other.stdout.readline()
+        assert seen(lambda: sqlite3.connect(path, timeout=LONG_S).execute("BEGIN IMMEDIATE")) == "lock"
+        other.stdin.close()
+
+
+def test_sleeping_with_a_lock_that_is_ones_own_or_inherited(tmp_path: Path):
+    with (tmp_path / "lock").open("w") as mine:
+        fcntl.flock(mine, fcntl.LOCK_EX)
+        assert seen(lambda: time.sleep(LONG_S)) == "sleep"
+        with subprocess.Popen(["sleep", str(LONG_S)], pass_fds=[mine.fileno()]) as child:
+            time.sleep(0.1)
+            found = at(child.pid, child.pid)
+            child.kill()
+    assert found is not None and found.doing == "sleep"
 
 
 def test_locks(tmp_path: Path, stop: threading.Event):

@@ -125,7 +125,7 @@ def of_input(
 def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Where], loading: float) -> Shares:
     """What readers do while the loop waits for them, those left out that have nothing to do."""
     inside = looks.inside.readers if looks.inside is not None else {}
-    words = _with_kernel(_bounded(looks.readers or inside, seen, loading), seen)
+    words = _with_kernel(_bounded(_told_inside(looks.readers, inside), seen, loading), seen)
     words = {word: count for word, count in words.items() if word not in NOT_TOLD}
     found = _shares(words)
     if not _is_enough(words):  # the kernel's clock tells at least how much they computed
@@ -136,6 +136,19 @@ def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Wher
         parts = {"decode": 1.0}
     running = found.pop("runs", 0.0) if parts else 0.0
     return named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), table)
+
+
+def _told_inside(outside: Mapping[str, float], inside: Mapping[str, float]) -> Mapping[str, float]:
+    """Looks at readers from outside; where there are none, their own.
+
+    Who waits for a thread of its own that waits for an answer seems to wait for a lock: its frames tell more.
+    """
+    total, locked = sum(outside.values()), outside.get("lock", 0.0)
+    if not total or not locked or not _is_enough(inside):
+        return outside or inside
+    beyond = _shares(inside).get("socket", 0.0) - outside.get("socket", 0.0) / total
+    moved = max(0.0, min(locked, beyond * total))
+    return {**outside, "lock": locked - moved, "socket": outside.get("socket", 0.0) + moved}
 
 
 def _bounded(words: Mapping[str, float], seen: SeenReaders | None, loading: float) -> Mapping[str, float]:
@@ -216,14 +229,13 @@ def _by_clock(looks: Mapping[str, float], busy: float | None, timed: Looks | Non
     busy = min(1.0, busy)
     running = {word: count for word, count in looks.items() if word in RUNS}
     waiting = {word: count for word, count in looks.items() if word not in RUNS}
-    if timed is not None:  # who waits while a batch is handed over waits for the readers that do so
-        beyond = sum(running.values()) - busy * sum(looks.values())
-        waited = max(0.0, min(beyond, running.get("hand_over", 0.0)))
-        waiting["waits_for_readers"] = waiting.get("waits_for_readers", 0.0) + waited
+    # who waits while a batch is handed over waits for the readers that do so; who saves waits for the disk
+    part, waits_for = ("hand_over", "waits_for_readers") if timed is not None else ("save", "save")
+    beyond = sum(running.values()) - busy * sum(looks.values())
+    waiting[waits_for] = waiting.get(waits_for, 0.0) + max(0.0, min(beyond, running.get(part, 0.0)))
     runs, waits = _computing(running, timed) or {"runs": 1.0}, _shares(waiting) or {"unknown": 1.0}
-    return {word: busy * share for word, share in runs.items()} | {
-        word: (1 - busy) * share for word, share in waits.items()
-    }
+    parts = Counter({word: busy * share for word, share in runs.items()})
+    return dict(parts + Counter({word: (1 - busy) * share for word, share in waits.items()}))
 
 
 def _is_enough(counts: Mapping[str, float]) -> bool:

@@ -50,8 +50,11 @@ ENDED_SHARE = 0.4
 had one, the loop would wait for hardly more than half as long."""
 AMPLIFIED = 4.0
 """Bytes read over bytes handed on: above it most of what is read is of no use. Pictures decode to more, not to less."""
-READ_IN_PIECES = frozenset({"h5py", "netCDF4", "pyarrow", "tables", "tensorstore", "xarray", "zarr"})
-"""Libraries that fetch a whole piece of a file for a part of it: chunks of HDF5 and Zarr, row groups of Parquet."""
+READ_IN_PIECES = frozenset(
+    {"h5py", "nibabel", "netCDF4", "numpy", "pyarrow", "tables", "tensorstore", "torch", "xarray", "zarr"}
+)
+"""Libraries that fetch a whole piece of a file, or all of it, for a part: chunks of HDF5 and Zarr, row groups of Parquet,
+arrays that are loaded for one slice. None of them makes images smaller, as those for pictures do."""
 KERNEL_BESIDE = 0.25
 """Computing on samples takes the kernel up to so much of its own time, for memory mostly; more is for its calls."""
 KERNEL_WAITS = 0.1

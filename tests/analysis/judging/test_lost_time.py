@@ -45,6 +45,15 @@ def test_readers_that_rest_while_others_are_waited_for() -> None:
     assert found == pytest.approx({DECODE: computed / (computed + read), READS: read / (computed + read)})
 
 
+def test_readers_that_wait_for_a_thread_which_waits_for_an_answer() -> None:
+    """From outside both are waits in memory."""
+    inside = replace(SEEN, inside=Looks({}, {"socket": 70.0, "lock": 30.0}, {}, {}, []))
+    answers, locks = Where("waiting", "socket"), Where("waiting", "lock")
+    for readers, answered in (({"lock": 50.0}, 0.7), ({"lock": 15.0, "socket": 35.0}, 0.7), ({"socket": 50.0}, 1.0)):
+        found = of_input(replace(inside, readers=readers), SeenReaders(2, 0.0), 1.0)
+        assert (found[answers], found.get(locks, 0.0)) == pytest.approx((answered, 1 - answered))
+
+
 def test_time_that_no_look_explains_is_not_named() -> None:
     found = shares(0.2, 1.0, {"decode": 80.0})
     assert found[DECODE] == pytest.approx(0.2) and found[Where("cannot_tell")] == pytest.approx(0.8)

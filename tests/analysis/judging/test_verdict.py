@@ -195,6 +195,10 @@ LONGER = {"load": 0.005, "forward": 0.09, "communication": 0.005}
 SHORTER = {"load": 0.005, "forward": 0.015, "communication": 0.08}
 SLOW_RANK = (fed(EXCHANGE, SHORTER), fed(COMPUTE, LONGER, rank=1))
 FEWER_BATCHES = (fed(COMPUTE), fed(COMPUTE, rank=1, steps=60))
+IN_NUMPY = replace(IN_HDF5, lines=[replace(IN_HDF5.lines[0], line="numpy.load (train.py:12)")])
+IN_PICTURES = replace(IN_HDF5, lines=[replace(IN_HDF5.lines[0], line="PIL.load (train.py:12)")])
+FLUSHES = {"save": 84.0, "runs": 3.0}
+"""Flushing a mapped file keeps Python's lock: nothing else is seen, and a clock says how much of it computes."""
 LOOPS = {
     "two workers open and read small files": case("storage/reads", loop(at("reads"))),
     "a loop without workers reads files": case("storage/reads", loop({}, load=at("reads"), workers=0)),
@@ -235,6 +239,11 @@ LOOPS = {
     "a shard for four workers": case("waiting/no_shard", loop({"ended": 60.0, "decode": 20.0}, workers=4), lost=None),
     "two workers sleep in a rate limiter": case("waiting/sleep", loop(at("sleep"))),
     "the body sleeps between two polls": case("waiting/sleep", fed(of_body("sleep")), lost=0.85),
+    "the body flushes a mapped file": case("waiting/checkpoint", fed(FLUSHES, who={"body_busy_fraction": 0.29}), lost=0.94),
+    "whole volumes are loaded for one slice each": case(
+        "storage/amplification", loop(at("reads"), looks=IN_NUMPY, reads=CHUNKS)
+    ),
+    "pictures are made smaller": case("storage/reads", loop(at("reads"), looks=IN_PICTURES, reads=CHUNKS)),
     "the body saves its weights in each step": case("waiting/checkpoint", fed(of_body("writes")), lost=0.85),
     "the node swaps": case(
         "waiting/memory", loop(at("faults"), used={"memory_stall_fraction": 0.9}, reads=LITTLE), lost=None
