@@ -1,13 +1,14 @@
 """Who loads for a watched loop beside its own thread: its worker processes and threads, told from all others."""
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, GeneratorType, ModuleType
@@ -22,6 +23,8 @@ LEAF = (type, ModuleType, CodeType, FrameType, BuiltinFunctionType, str, bytes, 
 MAX_LEVELS = 8
 MAX_OBJECTS = 2000
 """A loader is looked into so far, once a pass."""
+AT_HAND = 5
+"""A thread's function, its arguments and the attributes of its object lie within so many steps of the thread."""
 MAX_ITEMS = 1000
 """Longer collections hold samples, not workers."""
 
@@ -71,10 +74,13 @@ class _Held(NamedTuple):
     processes: frozenset[int]
     threads: frozenset[int]
     hands_over: bool
+    queues: tuple[Any, ...]
+    """What others put batches into."""
 
 
 def feeders(iterator: object, before: Living, known: Feeders) -> Feeders:
-    """Who feeds an iterator that has given its first batch: who it holds, else who began in its calls.
+    """Who feeds an iterator that has given its first batch: who it holds, else who began in its calls, else who has the
+    queue that it takes batches from.
 
     Children of this process that are neither (loggers, helpers, writers of checkpoints) do not load.
 
@@ -85,10 +91,12 @@ def feeders(iterator: object, before: Living, known: Feeders) -> Feeders:
     """
     now, held = Living.now(), _held(iterator)
     begun = now.processes - before.processes - _machinery()
-    threads = (now.threads - before.threads | held.threads | known.threads) & now.threads - looking()
+    filling = _filling(held.queues) if held.queues else frozenset()
+    threads = (now.threads - before.threads | held.threads | known.threads | filling) & now.threads - looking()
     threads -= {threading.get_native_id()}
     if held.workers is None:
         processes = held.processes & now.processes or (begun | known.processes) & now.processes
+        processes = processes or _writing(held.queues, now.processes - _machinery())
     else:
         processes = held.workers & now.processes
     unseen = not processes and (bool(begun) or (held.hands_over and not threads))
@@ -111,7 +119,7 @@ def _held(iterator: object) -> _Held:
     """Look into an iterator, no deeper than the first level that holds processes."""
     of_torch: Any = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", ())
     workers: frozenset[int] | None = None
-    iterators = list[Any]()
+    iterators, queues = list[Any](), list[Any]()
     processes, threads, hands_over, deepest = set[int](), set[int](), False, MAX_LEVELS
     for level, thing in _within(iterator):
         if level > deepest:
@@ -121,10 +129,39 @@ def _held(iterator: object) -> _Held:
             workers = (workers or frozenset()) | _ids(getattr(thing, "_workers", ()), "pid")
         if _hands_over(thing):
             hands_over = True
+            queues += [thing] if hasattr(thing, "put") and hasattr(thing, "get") else []
             threads |= _ids([thing], "native_id")
             if not _is_mute(thing) and (found := _ids([thing], "pid")):
                 processes, deepest = processes | found, level
-    return _Held(tuple(iterators), workers, frozenset(processes), frozenset(threads), hands_over)
+    return _Held(tuple(iterators), workers, frozenset(processes), frozenset(threads), hands_over, tuple(queues))
+
+
+def _filling(queues: Collection[Any]) -> frozenset[int]:
+    """Threads of Python that have one of these queues at hand: in what they run, its arguments, or its object."""
+    found = set[int]()
+    for thread in threading.enumerate():
+        near = itertools.takewhile(lambda one: one[0] <= AT_HAND, _within(thread))
+        if thread.native_id is not None and any(thing is queue for _, thing in near for queue in queues):
+            found.add(thread.native_id)
+    return frozenset(found)
+
+
+def _writing(queues: Iterable[Any], children: Iterable[int]) -> frozenset[int]:
+    """Children of this process that have the pipe of one of these queues open."""
+    pipes = {_link(f"/proc/self/fd/{queue._reader.fileno()}") for queue in queues if hasattr(queue, "_reader")} - {""}
+    return frozenset(child for child in children if pipes and pipes & _open_files(child))
+
+
+def _open_files(process: int) -> set[str]:
+    with suppress(OSError):
+        return {_link(f"/proc/{process}/fd/{name}") for name in os.listdir(f"/proc/{process}/fd")}
+    return set()
+
+
+def _link(path: str) -> str:
+    with suppress(OSError):
+        return os.readlink(path)
+    return ""
 
 
 def _has_workers(iterator: Any) -> bool:

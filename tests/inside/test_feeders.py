@@ -1,6 +1,7 @@
 """Who loads for a watched loop: workers told from other children, the loading thread's time from that of others."""
 
 import itertools
+import multiprocessing
 import multiprocessing.resource_tracker
 import os
 import queue
@@ -240,6 +241,65 @@ def test_a_thread_that_begins_with_the_loader_loads_for_it_and_others_do_not():
         found = feeders(loader, before, Feeders())
         assert len(found.threads) == 1 and not found.unseen
         assert stranger in found.strangers() and not found.threads & found.strangers()
+
+
+class Producer:
+    """Fills a queue, in a thread that began long before the loop."""
+
+    def __init__(self) -> None:
+        self.ready: queue.Queue[int] = queue.Queue(2)
+        self.thread = threading.Thread(target=self.fill, daemon=True)
+
+    def fill(self) -> None:
+        for number in range(40):
+            self.ready.put(number)
+
+
+@pytest.mark.parametrize("how", ["argument", "closure", "object"])
+def test_a_thread_that_fills_the_queue_of_a_loop_loads_for_it(how: str):
+    producer = Producer()
+
+    def fill(ready: "queue.Queue[int] | None" = None) -> None:
+        for number in range(40):
+            (ready or producer.ready).put(number)
+
+    arguments = (producer.ready,) if how == "argument" else ()
+    thread = threading.Thread(target=fill, args=arguments, daemon=True) if how != "object" else producer.thread
+    thread.start()
+    ready = producer.ready
+
+    def loader() -> Iterator[int]:
+        for _ in range(8):
+            yield ready.get()
+
+    with busy_thread() as stranger:
+        before, iterator = Living.now(), loader()
+        next(iterator)
+        found = feeders(iterator, before, Feeders())
+        assert found.threads == {thread.native_id} and not found.unseen and stranger in found.strangers()
+
+
+def put_batches(ready: Any) -> None:
+    for number in range(200):
+        ready.put(number)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_processes_that_fill_the_queue_of_a_loop_load_for_it(method: str):
+    context = multiprocessing.get_context(method)
+    ready: Any = context.Queue(2)
+
+    def loader() -> Iterator[int]:
+        for _ in range(8):
+            yield ready.get()
+
+    with child() as other:
+        filler = context.Process(target=put_batches, args=(ready,), daemon=True)
+        filler.start()
+        ready.get()
+        assert looped(loader()).feeders.processes == {filler.pid} and other.pid != filler.pid
+        filler.kill()
+        filler.join()
 
 
 def test_a_queue_that_others_fill_leaves_unknown_who_loads():
