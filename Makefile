@@ -7,7 +7,7 @@ CLUSTER_PROGRAMS := slurmctld slurmd munged mpiexec ip tc bindfs faketime deboot
 
 OLDEST_TORCH ?= 2.6.0
 HOROVOD := 0.28.1
-PROJECTS := open_clip_torch==3.3.0 chemprop==2.3.1 ultralytics==8.4.190 mace-torch==0.3.16 litgpt==0.5.11 litdata==0.2.76 nnunetv2==2.8.1
+PROJECTS := chemprop==2.3.1 ultralytics==8.4.190 mace-torch==0.3.16
 MINUTES ?= 5
 SEED ?= 1
 

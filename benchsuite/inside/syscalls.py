@@ -81,7 +81,7 @@ BLOCKED = -1
 NOBODY = -1
 """Who holds a lock that belongs to an open file, and to no process."""
 ORDER = ("other", "reads", "pipe", "local_socket", "socket")
-"""What an epoll waits for at a descriptor, the last first: a loop of asyncio has a socket of its own beside its others."""
+"""What an epoll waits for at a descriptor, the last first: a loop of asyncio has a local socket beside its others."""
 MOST_FDS = 1024
 """A call of `select` names no larger descriptors."""
 

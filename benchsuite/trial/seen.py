@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from benchsuite.inside.counted import Counted, counters, used_cores
-from benchsuite.inside.looks import Looker
+from benchsuite.inside.looks import Looker, Reading
 from benchsuite.inside.readers import LoadTimes, ReaderTimes, seen_readers
 from benchsuite.inside.samples import Block, Looks
 
@@ -22,7 +22,7 @@ class Seen:
         self._phase: str | None = None
         self._step = 0
         self._loads, self._readers, self._counted = LoadTimes(), ReaderTimes(), Counted()
-        self._looker = Looker(lambda: (self._phase, self._step), readers)
+        self._looker = Looker(lambda: (self._phase, self._step), lambda: Reading(*readers()))
 
     @contextmanager
     def watching(self) -> Iterator[None]:

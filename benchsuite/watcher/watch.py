@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
+from benchsuite.analysis.judging.thresholds import NAMED_STEPS
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError, refuse, shown
 from benchsuite.contract.session import check_session
@@ -43,6 +44,10 @@ from benchsuite.watcher.run_trainings import keep_reports
 T = TypeVar("T")
 WRITTEN = "written"
 WITH_ACCELERATE = "; where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
+ONCE = (
+    "This line of your code watches a loader anew each time. Write `loader = benchsuite.watch(loader)` before the loop "
+    "over epochs, and the steps of all epochs add up."
+)
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -62,6 +67,8 @@ class Ending:
     figures: dict[str, Any] | None = None
     record: TrialRecord | None = None
     has_ended: bool = False
+    is_again: bool = False
+    """The line that watches this loader has watched one before, as in a loop over epochs."""
     kept: Path | None = None
     """The folder of the store in which the ranks keep what they have measured while they train."""
 
@@ -112,6 +119,8 @@ class Ending:
             _say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
         if where is not None and not (self.quiet and where.startswith(WRITTEN)):
             _say([where])
+        if self.is_again and not self.quiet and self.loop.steps.num_steps < NAMED_STEPS:
+            _say([ONCE])
 
     def _why_none(self, num_uncounted: int) -> str:
         """Why no step counted, and what to change."""
@@ -154,6 +163,18 @@ class Ending:
             loop.before_s,
             loop.others_load_s / (loop.steps.seconds or 1.0),
         )
+
+
+_places = set[tuple[str, int]]()
+"""Lines of the user's code that have watched a loader."""
+
+
+def _is_again(frame: FrameType) -> bool:
+    """Whether this line has watched a loader before."""
+    place = frame.f_code.co_filename, frame.f_lineno
+    is_known = place in _places
+    _places.add(place)
+    return is_known
 
 
 class Token:
@@ -406,6 +427,7 @@ def watch(
     inside = Inside() if is_dataloader(loader) and queue else None
     instruments = Instruments(loop, queue, stay, inside)
     ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
+    ending.is_again = _is_again(sys._getframe(1))
     ending.kept = None if opened is None else keep_reports(opened, begun, instruments, kind)
     _heed_sigterm()
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)

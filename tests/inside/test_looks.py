@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 import benchsuite
-from benchsuite.inside.looks import MOST_COST, NAME, Looker
+from benchsuite.inside.looks import MOST_COST, NAME, Looker, Reading
 from tests.helpers.watching import watched
 
 STEPS, STEP_S = 80, 0.01
@@ -39,7 +39,7 @@ def threads_at_fork() -> list[str]:
 
 def test_none_looks_while_a_process_forks_and_it_goes_on_after():
     """Python 3.12 warns where a process of several threads forks."""
-    looker = Looker(lambda: ("body", 0), lambda: ((), ()))
+    looker = Looker(lambda: ("body", 0), Reading)
     looker.start()
     assert NAME in [one.name for one in threading.enumerate()]
     assert NAME not in threads_at_fork()

@@ -1,17 +1,16 @@
 """`benchsuite run` around trainings that other projects ship, unmodified, each held back from outside and then ended.
 
-`make projects` installs them with the oldest PyTorch into an environment of their own, which knows nothing of benchsuite.
+`make projects` installs them with the oldest PyTorch into an environment that knows nothing of benchsuite.
 """
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +18,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bench.throttle import throttled
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from tests.watcher.test_run import ROOT, RUN, environment
@@ -42,14 +40,6 @@ def photographs(folder: Path, number: int, pixels: int) -> list[Path]:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
     return paths
-
-
-def open_clip(folder: Path) -> list[str]:
-    paths = photographs(folder / "images", 1200, 256)
-    rows = "".join(f"{path}\ta photograph of nothing\n" for path in paths)
-    (folder / "pairs.csv").write_text("filepath\ttitle\n" + rows)
-    data = ["--train-data", "pairs.csv", "--dataset-type", "csv", "--batch-size", "8", "--workers", "1"]
-    return ["python", "-m", "open_clip_train.main", *data, "--model", "ViT-S-32-alt", "--device", "cpu"]
 
 
 def chemprop(folder: Path) -> list[str]:
@@ -82,57 +72,6 @@ def mace(folder: Path) -> list[str]:
     model = ["--model", "MACE", "--num_channels", "16", "--max_L", "0", "--r_max", "3.0", "--E0s", "{1: -0.5}"]
     how = ["--batch_size", "4", "--valid_fraction", "0.02", "--max_num_epochs", "50", "--device", "cpu"]
     return ["mace_run_train", "--name", "atoms", "--train_file", "atoms.xyz", *model, *how]
-
-
-def litgpt(folder: Path) -> list[str]:
-    (folder / "text").mkdir()
-    for number in range(2):
-        words = " ".join(f"{word:x}" for word in CHANCE.integers(0, 4000, 120_000))
-        (folder / "text" / f"{number}.txt").write_text(words)
-    made = f"""
-from tokenizers import ByteLevelBPETokenizer
-t = ByteLevelBPETokenizer(); t.train({str(folder / "text" / "1.txt")!r}, 2000); t.save({str(folder / "tokens.json")!r})
-"""
-    subprocess.run([BIN / "python", "-c", made], check=True, capture_output=True)
-    (folder / "tokens").mkdir()
-    (folder / "tokens.json").rename(folder / "tokens" / "tokenizer.json")
-    (folder / "tokens" / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPTNeoXTokenizer", "bos_token": "a"}))
-    data = ["--data", "TextFiles", "--data.train_data_path", "text", "--data.num_workers", "1"]
-    how = ["--train.micro_batch_size", "1", "--train.global_batch_size", "1", "--train.max_seq_length", "32"]
-    often = ["--train.save_interval", "2", "--train.max_tokens", "100000", "--logger_name", "csv"]
-    return ["litgpt", "pretrain", "pythia-14m", *data, "--tokenizer_dir", "tokens", *how, *often]
-
-
-def nnunet(folder: Path) -> list[str]:
-    made = """
-import os, sys, json, numpy, nibabel
-folder = os.path.join(os.environ["nnUNet_raw"], "Dataset001_Made")
-for part in ("imagesTr", "labelsTr"): os.makedirs(os.path.join(folder, part))
-chance = numpy.random.default_rng(1)
-for number in range(12):
-    image = chance.normal(size=(64, 64, 24)).astype("float32")
-    for part, name, data in (("imagesTr", f"c_{number:03}_0000", image), ("labelsTr", f"c_{number:03}", (image > 1).astype("uint8"))):
-        nibabel.save(nibabel.Nifti1Image(data, numpy.eye(4)), os.path.join(folder, part, name + ".nii.gz"))
-told = {"channel_names": {"0": "CT"}, "labels": {"background": 0, "made": 1}, "numTraining": 12, "file_ending": ".nii.gz"}
-json.dump(told, open(os.path.join(folder, "dataset.json"), "w"))
-"""
-    env = environment(NNUNET | {"PATH": f"{BIN}:{os.environ['PATH']}"})
-    subprocess.run([BIN / "python", "-c", made], cwd=folder, env=env, check=True, capture_output=True)
-    plan = [BIN / "nnUNetv2_plan_and_preprocess", "-d", "1", "-c", "3d_fullres", "-np", "1", "-npfp", "1"]
-    subprocess.run(plan, cwd=folder, env=env, check=True, capture_output=True)
-    return ["nnUNetv2_train", "1", "3d_fullres", "all", "-device", "cpu"]
-
-
-NNUNET = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_results": "results", "nnUNet_n_proc_DA": "1"}
-"""Where it has its data, and one process that augments."""
-
-
-@contextmanager
-def slow_disk(folder: Path) -> Iterator[None]:
-    """Reads of what is started here are slow; what is imported has been read before."""
-    subprocess.run([BIN / "python", "-c", "import open_clip_train.main"], check=True)
-    with throttled(folder, 300_000):
-        yield
 
 
 @contextmanager
@@ -180,16 +119,12 @@ class Project(NamedTuple):
     """Makes its data in a folder."""
     held_back: Callable[[Path], AbstractContextManager[None]]
     cause: tuple[str, str | None]
-    env: Mapping[str, str] = {}
 
 
 PROJECTS = {
-    "open_clip": Project(open_clip, slow_disk, ("storage", "reads")),
     "chemprop": Project(chemprop, one_core, ("client_cpu", "affinity")),
     "ultralytics": Project(ultralytics, neighbours, ("cannot_tell", None)),
     "mace": Project(mace, quota, ("client_cpu", "cores")),
-    "litgpt": Project(litgpt, nullcontext, ("waiting", "checkpoint")),
-    "nnunet": Project(nnunet, nullcontext, ("preprocessing", "decode"), NNUNET),
 }
 
 
@@ -197,7 +132,7 @@ def ended_by_sigterm(folder: Path, name: str) -> tuple[str, TrialRecord]:
     """What `run` has said and stored of a project's training that was ended by SIGTERM after its first steps."""
     project = PROJECTS[name]
     command, heard = project.command(folder), folder / "heard.txt"
-    env = environment({"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder), **project.env})
+    env = environment({"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder)})
     del env["PYTHONPATH"]
     with project.held_back(folder), heard.open("w") as out:
         process = subprocess.Popen(
@@ -214,7 +149,9 @@ def ended_by_sigterm(folder: Path, name: str) -> tuple[str, TrialRecord]:
 
 
 def _steps(heard: str) -> int:
-    return max((int(each.replace(",", "")) for each in re.findall(r"^\d\d:\d\d  step ([\d,]+)", heard, re.M)), default=0)
+    return max(
+        (int(each.replace(",", "")) for each in re.findall(r"^\d\d:\d\d  step ([\d,]+)", heard, re.M)), default=0
+    )
 
 
 @pytest.mark.weekly
@@ -224,6 +161,5 @@ def test_a_project_that_is_held_back(tmp_path: Path, name: str) -> None:
     if not BIN.exists():
         pytest.skip("make projects installs what trains here")
     heard, record = ended_by_sigterm(tmp_path, name)
-    print(heard)
-    assert (record.figures.bottleneck, record.figures.cause) == PROJECTS[name].cause, record.figures.evidence
+    assert (record.figures.bottleneck, record.figures.cause) == PROJECTS[name].cause, heard
     assert record.status == "ok" and "SIGTERM" in heard

@@ -220,6 +220,17 @@ def test_known_sleeps_give_known_fractions():
     assert looks is not None and looks.body["sleep"] > 0.8 * sum(looks.body.values())
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_loader_that_is_watched_anew_in_each_epoch_is_named(capsys: pytest.CaptureFixture[str], again: bool):
+    watch = None
+    for _ in range(2):
+        watch = benchsuite.watch(range(20)) if again or watch is None else watch
+        for _ in watch:
+            pass
+    del watch
+    assert ("loader = benchsuite.watch(loader)" in capsys.readouterr().err) == again
+
+
 def test_a_step_that_is_broken_off_does_not_count(clock: Clock):
     watch = watched(Slow(clock, 10, 1.0))
     for number, _ in enumerate(watch):

@@ -53,8 +53,8 @@ AMPLIFIED = 4.0
 READ_IN_PIECES = frozenset(
     {"h5py", "nibabel", "netCDF4", "numpy", "pyarrow", "tables", "tensorstore", "torch", "xarray", "zarr"}
 )
-"""Libraries that fetch a whole piece of a file, or all of it, for a part: chunks of HDF5 and Zarr, row groups of Parquet,
-arrays that are loaded for one slice. None of them makes images smaller, as those for pictures do."""
+"""Libraries that fetch a whole piece of a file, or all of it, for a part: chunks of HDF5 and Zarr, row groups of
+Parquet, arrays that are loaded for one slice. None of them makes images smaller, as those for pictures do."""
 KERNEL_BESIDE = 0.25
 """Computing on samples takes the kernel up to so much of its own time, for memory mostly; more is for its calls."""
 KERNEL_WAITS = 0.1

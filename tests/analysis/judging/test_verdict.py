@@ -239,7 +239,9 @@ LOOPS = {
     "a shard for four workers": case("waiting/no_shard", loop({"ended": 60.0, "decode": 20.0}, workers=4), lost=None),
     "two workers sleep in a rate limiter": case("waiting/sleep", loop(at("sleep"))),
     "the body sleeps between two polls": case("waiting/sleep", fed(of_body("sleep")), lost=0.85),
-    "the body flushes a mapped file": case("waiting/checkpoint", fed(FLUSHES, who={"body_busy_fraction": 0.29}), lost=0.94),
+    "the body flushes a mapped file": case(
+        "waiting/checkpoint", fed(FLUSHES, who={"body_busy_fraction": 0.29}), lost=0.94
+    ),
     "whole volumes are loaded for one slice each": case(
         "storage/amplification", loop(at("reads"), looks=IN_NUMPY, reads=CHUNKS)
     ),
