@@ -148,8 +148,15 @@ def _filling(queues: Collection[Any]) -> frozenset[int]:
 
 def _writing(queues: Iterable[Any], children: Iterable[int]) -> frozenset[int]:
     """Children of this process that have the pipe of one of these queues open."""
-    pipes = {_link(f"/proc/self/fd/{queue._reader.fileno()}") for queue in queues if hasattr(queue, "_reader")} - {""}
+    pipes = {_pipe_of(queue) for queue in queues} - {""}
     return frozenset(child for child in children if pipes and pipes & _open_files(child))
+
+
+def _pipe_of(queue: Any) -> str:
+    """The pipe that a queue of multiprocessing is read from; empty where it has none, or is closed."""
+    with suppress(AttributeError, OSError, TypeError, ValueError):
+        return _link(f"/proc/self/fd/{queue._reader.fileno()}")
+    return ""
 
 
 def _open_files(process: int) -> set[str]:

@@ -302,6 +302,19 @@ def test_processes_that_fill_the_queue_of_a_loop_load_for_it(method: str):
         filler.join()
 
 
+def test_a_queue_that_has_no_pipe_or_is_closed_is_passed_over():
+    closed: Any = multiprocessing.get_context("fork").Queue()
+    closed.close()
+
+    class Own(queue.Queue[int]):
+        _reader = None
+
+    for ready in (closed, Own()):
+        iterator = (each for each in [1, ready])
+        next(iterator)
+        assert feeders(iterator, Living.now(), Feeders()).processes == frozenset()
+
+
 def test_a_queue_that_others_fill_leaves_unknown_who_loads():
     ready: queue.Queue[int] = queue.Queue()
     for number in range(3):
