@@ -15,7 +15,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Genera
 from typing import Any, NamedTuple
 
 from .looks import looking
-from .processes import children
+from .processes import children, open_files
 
 HANDING_OVER = frozenset({"asyncio", "concurrent", "multiprocessing", "queue", "_queue", "subprocess", "threading"})
 """Packages whose objects pass things between threads or processes."""
@@ -149,25 +149,13 @@ def _filling(queues: Collection[Any]) -> frozenset[int]:
 def _writing(queues: Iterable[Any], children: Iterable[int]) -> frozenset[int]:
     """Children of this process that have the pipe of one of these queues open."""
     pipes = {_pipe_of(queue) for queue in queues} - {""}
-    return frozenset(child for child in children if pipes and pipes & _open_files(child))
+    return frozenset(child for child in children if pipes and pipes & open_files(child))
 
 
 def _pipe_of(queue: Any) -> str:
     """The pipe that a queue of multiprocessing is read from; empty where it has none, or is closed."""
     with suppress(AttributeError, OSError, TypeError, ValueError):
-        return _link(f"/proc/self/fd/{queue._reader.fileno()}")
-    return ""
-
-
-def _open_files(process: int) -> set[str]:
-    with suppress(OSError):
-        return {_link(f"/proc/{process}/fd/{name}") for name in os.listdir(f"/proc/{process}/fd")}
-    return set()
-
-
-def _link(path: str) -> str:
-    with suppress(OSError):
-        return os.readlink(path)
+        return os.readlink(f"/proc/self/fd/{queue._reader.fileno()}")
     return ""
 
 

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .frames import Buffers, frame_of, role_of, user_line, waits_on
+from .processes import open_files
 from .samples import Line, Looks
 from .syscalls import FUTEX, At, at, has_ended
 
@@ -271,8 +272,4 @@ def _for_others(thread: int, of_python: bool) -> str | None:
 @lru_cache(maxsize=1)
 def own_pipes(_second: int) -> frozenset[str]:
     """The pipes that this process has open, looked up once a second."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            found.add(os.readlink(f"/proc/self/fd/{name}"))
-    return frozenset(name for name in found if name.startswith("pipe:"))
+    return frozenset(name for name in open_files(os.getpid()) if name.startswith("pipe:"))

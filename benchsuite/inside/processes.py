@@ -57,6 +57,16 @@ def children(pid: int) -> list[int]:
     return found + [grandchild for child in found for grandchild in children(child)]
 
 
+def open_files(pid: int) -> frozenset[str]:
+    """What a process has open, by the names that the kernel gives: paths, and `pipe:[NUMBER]`; empty where unseen."""
+    folder, found = PROC / str(pid) / "fd", set()
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):  # closed meanwhile
+                found.add(os.readlink(folder / name))
+    return frozenset(found)
+
+
 def _children_by_scan(pid: int) -> list[int]:
     parents = {}
     for name in filter(str.isdigit, os.listdir(PROC)):
