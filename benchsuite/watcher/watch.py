@@ -6,226 +6,32 @@
 Batches pass through as they are; moments are noted, and the kernel's counters are read now and then.
 """
 
-import atexit
 import errno
 import os
-import shutil
-import signal
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Generic, Literal, Self, SupportsIndex, TypeVar
 
-from benchsuite.analysis.judging.thresholds import NAMED_STEPS
 from benchsuite.analysis.record_builder import Measuring
 from benchsuite.contract.errors import UserError, refuse, shown
 from benchsuite.contract.session import check_session
-from benchsuite.contract.terminal import echo
-from benchsuite.host.environment import file_system
-from benchsuite.host.machine import this_machine
 from benchsuite.inside.instruments import FIRST_STEPS, MARKS, UNKNOWN_QUEUE, Instruments, queue_of
 from benchsuite.inside.looks import Looker
 from benchsuite.inside.loop import Loop, RowCounter, kinds_of_steps
-from benchsuite.inside.samples import RankSamples
 from benchsuite.inside.timestamps import stamps_for
 from benchsuite.inside.workers import Inside, LookInside, TimedCollate
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
-from benchsuite.storage.observe.file_systems import file_system_of
-from benchsuite.watcher.answer import QUESTION, SWEEP, Told, caveats, figures, html, lines, record_of, saved_line
-from benchsuite.watcher.ranks import Ranks
+from benchsuite.watcher.answer import QUESTION, SWEEP, figures, html
+from benchsuite.watcher.ending import Ending, Token, ender, heed_sigterm, is_again, say
 from benchsuite.watcher.run_trainings import keep_reports
 
 T = TypeVar("T")
-WRITTEN = "written"
-WITH_ACCELERATE = "; where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
-ONCE = (
-    "This line of your code watches a loader anew each time. Write `loader = benchsuite.watch(loader)` before the loop "
-    "over epochs, and the steps of all epochs add up."
-)
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-@dataclass
-class Ending:
-    """What is to be done when a loop has ended. It knows nothing of the Watch, whose end calls it."""
-
-    instruments: Instruments
-    begun: Measuring
-    data: Path | None
-    store: ResultsStore | None
-    quiet: bool
-    warmup_steps: int
-    ranks: Ranks = field(default_factory=Ranks)
-    pid: int = field(default_factory=os.getpid)
-    cut_short_by: str | None = None
-    figures: dict[str, Any] | None = None
-    record: TrialRecord | None = None
-    has_ended: bool = False
-    is_again: bool = False
-    """The line that watches this loader has watched one before, as in a loop over epochs."""
-    kept: Path | None = None
-    """The folder of the store in which the ranks keep what they have measured while they train."""
-
-    @property
-    def loop(self) -> Loop:
-        """The loop that is watched."""
-        return self.instruments.loop
-
-    def conclude(self) -> None:
-        """Sum up, print and store. What goes wrong here is a warning: the training that has ended is not ours."""
-        if os.getpid() != self.pid:
-            return
-        self.has_ended = True
-        if not self.loop.num_passes:
-            self._never_iterated()
-            return
-        try:
-            self.loop.finish()
-            self._conclude()
-        except Exception as error:
-            _say([f"warning: benchsuite.watch: {type(error).__name__}: {error}"])
-        finally:
-            if self.instruments.inside is not None:
-                self.instruments.inside.remove()
-            if self.kept is not None and not self.ranks.rank:
-                shutil.rmtree(self.kept, ignore_errors=True)
-
-    def _never_iterated(self) -> None:
-        """Say that nothing was watched: a framework may have made a loader of its own of the one that was given."""
-        if not self.quiet and _uncaught() is None:
-            hint = WITH_ACCELERATE if "accelerate" in sys.modules else ""
-            _say([f"warning: benchsuite.watch: {self.begun.label}: the loader was never iterated{hint}"])
-
-    def _conclude(self) -> None:
-        self.cut_short_by = self.cut_short_by or _uncaught()
-        mine = self.mine()
-        ranks, missing = self.ranks.gathered(mine, wait=self.cut_short_by is None)
-        told = self.told(missing if ranks is not None else None)
-        counted = [rank for rank in ranks or [mine] if rank.blocks[0].num_steps]
-        self.figures = figures(counted, told) if counted else {}
-        if ranks is None:
-            return
-        reason = None if counted else self._why_none(told.num_uncounted)
-        noted = caveats(counted, told) if counted else []
-        self.record = record_of(self.begun, self.data, self.figures, noted, reason, len(ranks), told.device)
-        where = self._stored(self.record, ranks)
-        if not self.quiet:
-            _say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
-        if where is not None and not (self.quiet and where.startswith(WRITTEN)):
-            _say([where])
-        if self.is_again and not self.quiet and self.loop.steps.num_steps < NAMED_STEPS:
-            _say([ONCE])
-
-    def _why_none(self, num_uncounted: int) -> str:
-        """Why no step counted, and what to change."""
-        hint = f" (warmup_steps={self.warmup_steps}); train more steps, or give a smaller warmup_steps="
-        if not num_uncounted:
-            return "no step counted: none ended"
-        return f"no step counted: {num_uncounted} steps ended, all of them warm-up{hint if self.warmup_steps else ''}"
-
-    def _stored(self, record: TrialRecord, ranks: list[RankSamples]) -> str | None:
-        """Append the record, where there is a store; a line that says where it is, or why it is not stored."""
-        if self.store is None:
-            return None
-        try:
-            self.record = self.store.append(record, {"ranks": [asdict(rank) for rank in ranks]})
-        except StoreError as error:
-            return f"warning: benchsuite.watch: not stored: {error}"
-        return saved_line(self.store.path)
-
-    def mine(self) -> RankSamples:
-        """What this rank's loop has measured so far."""
-        return self.instruments.samples(self.ranks.rank, self.instruments.seen_inside())
-
-    def told(self, missing: tuple[int, ...] | None = None) -> Told:
-        """What is known of the loop beside its measurements; without `missing`, of this rank's alone."""
-        counted = None if self.data is None else file_system_of(file_system(self.data)["file_system"]).reads_counted
-        cores = this_machine().cores
-        alone = missing is None and self.ranks.world_size > 1
-        loop = self.loop
-        return Told(
-            self.begun.label,
-            missing or (),
-            counted,
-            self.cut_short_by,
-            loop.num_replayed,
-            cores,
-            alone,
-            loop.stamps.device,
-            loop.num_passes,
-            loop.num_uncounted,
-            loop.before_s,
-            loop.others_load_s / (loop.steps.seconds or 1.0),
-        )
-
-
-_places = set[tuple[str, int]]()
-"""Lines of the user's code that have watched a loader."""
-
-
-def _is_again(frame: FrameType) -> bool:
-    """Whether this line has watched a loader before."""
-    place = frame.f_code.co_filename, frame.f_lineno
-    is_known = place in _places
-    _places.add(place)
-    return is_known
-
-
-class Token:
-    """What every loader of one watch holds: when the last of them is dropped, the watch ends."""
-
-
-_open: dict[int, Ending] = {}
-"""The endings of watches that are still open."""
-
-
-def _ender(token: Token, ending: Ending) -> "weakref.finalize[Any, Any]":
-    """What ends a watch: when it is closed, or when the last of its loaders is dropped; the end of the process does."""
-    _open[id(ending)] = ending
-    end = weakref.finalize(token, _conclude, ending)
-    end.atexit = False  # its list may change while Python goes through it, which then ends nobody
-    return end
-
-
-def _conclude(ending: Ending) -> None:
-    if _open.pop(id(ending), None) is not None:
-        ending.conclude()
-
-
-@atexit.register
-def _end_all() -> None:
-    for ending in list(_open.values()):
-        _conclude(ending)
-
-
-def _heed_sigterm() -> None:
-    """Conclude all watches when this process is told to end, and then let it end as it would have.
-
-    A handler that is there is called afterwards; one that comes later, or that ignores the signal, is left alone.
-    """
-    before: Any = signal.getsignal(signal.SIGTERM)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or before in (None, signal.SIG_IGN) or getattr(before, "is_of_watch", False):
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        for ending in list(_open.values()):
-            ending.cut_short_by = "SIGTERM"
-            _conclude(ending)
-        if callable(before):
-            before(number, frame)
-        else:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-
-    end.is_of_watch = True  # type: ignore[attr-defined]
-    signal.signal(signal.SIGTERM, end)
 
 
 class Watched:
@@ -305,7 +111,7 @@ class Watch(Watched, Generic[T]):
     def __init__(self, loader: Iterable[T], ending: Ending) -> None:
         self.loader = loader
         self._ending, self._token = ending, Token()
-        self._end = _ender(self._token, ending)
+        self._end = ender(self._token, ending)
 
     def __iter__(self) -> Iterator[T]:
         return self._passes(self.loader)
@@ -344,7 +150,7 @@ def as_its_class(loader: Any, ending: Ending) -> Any:
         "__doc__": kind.__doc__,
         "__module__": kind.__module__,
         "_ending": ending,
-        "_end": staticmethod(_ender(token, ending)),
+        "_end": staticmethod(ender(token, ending)),
     }
     watched: Any = type(kind.__name__, (Watched, kind), members)
     found = watched.__new__(watched)
@@ -427,9 +233,9 @@ def watch(
     inside = Inside() if is_dataloader(loader) and queue else None
     instruments = Instruments(loop, queue, stay, inside)
     ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
-    ending.is_again = _is_again(sys._getframe(1))
+    ending.is_again = is_again(sys._getframe(1))
     ending.kept = None if opened is None else keep_reports(opened, begun, instruments, kind)
-    _heed_sigterm()
+    heed_sigterm()
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 
 
@@ -447,7 +253,7 @@ def _check_writable(store: ResultsStore) -> None:
     except StoreError as error:
         if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in DISK_FULL:
             raise
-        _say([f"warning: benchsuite.watch: {error}; what is watched will be printed, and stored if there is room then"])
+        say([f"warning: benchsuite.watch: {error}; what is watched will be printed, and stored if there is room then"])
 
 
 def _check(
@@ -506,16 +312,3 @@ def _check_cuda(device: str) -> None:
 def _is_whole(value: object) -> bool:
     """Whether it is a whole number, of numpy too; True and False are none."""
     return isinstance(value, SupportsIndex) and not isinstance(value, bool)
-
-
-def _say(said: list[str]) -> None:
-    """Print to stderr, if there is one; one that cannot be written to ends no training."""
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            echo(*said, err=True)
-
-
-def _uncaught() -> str | None:
-    """The exception that is ending this process, as the interpreter notes it before it exits."""
-    kind: type | None = getattr(sys, "last_type", None)
-    return kind.__name__ if kind is not None and not hasattr(sys, "ps1") else None
