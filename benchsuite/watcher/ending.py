@@ -6,7 +6,9 @@ import shutil
 import signal
 import sys
 import threading
+import traceback
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,6 +23,7 @@ from benchsuite.host.machine import this_machine
 from benchsuite.inside.instruments import Instruments
 from benchsuite.inside.loop import Loop
 from benchsuite.inside.samples import RankSamples
+from benchsuite.results.render.words import counted
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.storage.observe.file_systems import file_system_of
@@ -33,6 +36,7 @@ ONCE = (
     "This line of your code watches a loader anew each time. Write `loader = benchsuite.watch(loader)` before the loop "
     "over epochs, and the steps of all epochs add up."
 )
+RESTS = ". The steps of the next loader watched here are added. The answer comes with 30 steps, or at the end."
 
 
 @dataclass
@@ -53,6 +57,13 @@ class Ending:
     has_ended: bool = False
     is_again: bool = False
     """The line that watches this loader has watched one before, as in a loop over epochs."""
+    asked: tuple[object, ...] = ()
+    """What was to be watched, and how."""
+    rests: bool = False
+    """Its loader is gone, and the next one that is watched in the same way goes on with it."""
+    goes_on: bool = False
+    """It has rested before."""
+    steps_told: int = 0
     kept: Path | None = None
     """The folder of the store in which the ranks keep what they have measured while they train."""
 
@@ -60,6 +71,31 @@ class Ending:
     def loop(self) -> Loop:
         """The loop that is watched."""
         return self.instruments.loop
+
+    @property
+    def may_rest(self) -> bool:
+        """Whether its loop may be one over epochs that watches anew in each: it has too few steps to name a cause.
+
+        Ranks would have to agree on it; in a session at a prompt the answer is wanted at once.
+        """
+        is_short = self.goes_on or self.loop.steps.num_steps < NAMED_STEPS
+        can_be_told = self.loop.num_passes and self.ranks.world_size == 1 and not hasattr(sys, "ps1")
+        return bool(is_short and can_be_told and self.pid == os.getpid())
+
+    def rest(self) -> None:
+        """Wait for the next loader; tell what is known each time that there are twice as many steps."""
+        self.rests = True
+        if self.loop.looker is not None:
+            self.loop.looker.stop()
+        steps = self.loop.steps.num_steps
+        if self.quiet or steps < 2 * self.steps_told:
+            return
+        mine, told = self.mine(), self.told()
+        if steps >= NAMED_STEPS:
+            say(lines([mine], told, figures([mine], told)))
+            self.steps_told = steps
+        elif not self.goes_on:
+            say([f"{told.name} · {counted(steps, 'step')} counted so far{RESTS}"])
 
     def conclude(self) -> None:
         """Sum up, print and store. What goes wrong here is a warning: the training that has ended is not ours."""
@@ -149,16 +185,24 @@ class Ending:
         )
 
 
-_places = set[tuple[str, int]]()
-"""Lines of the user's code that have watched a loader."""
+_places: "dict[tuple[object, ...], weakref.ref[Ending]]" = {}
+"""The last watch of each line of the user's code that has watched a loader, by who called whom up to there."""
 
 
-def is_again(frame: FrameType) -> bool:
-    """Whether this line has watched a loader before."""
-    place = frame.f_code.co_filename, frame.f_lineno
-    is_known = place in _places
-    _places.add(place)
-    return is_known
+def begun_at(frame: FrameType, asked: tuple[object, ...], begin: Callable[[], Ending]) -> Ending:
+    """The watch that this line goes on with: the one that rests, if it was asked for the same, else a new one."""
+    place = tuple((one.f_code, line) for one, line in traceback.walk_stack(frame))
+    before = _places[place]() if place in _places else None
+    if before is not None and before.rests and before.pid == os.getpid():
+        before.rests = False
+        if before.asked == asked:
+            before.goes_on = True
+            return before
+        conclude(before)
+    ending = begin()
+    ending.asked, ending.is_again = asked, place in _places
+    _places[place] = weakref.ref(ending)
+    return ending
 
 
 class Token:
@@ -172,12 +216,23 @@ _open: dict[int, Ending] = {}
 def ender(token: Token, ending: Ending) -> "weakref.finalize[Any, Any]":
     """What ends a watch: when it is closed, or when the last of its loaders is dropped; the end of the process does."""
     _open[id(ending)] = ending
-    end = weakref.finalize(token, conclude, ending)
+    end = weakref.finalize(token, _dropped, ending)
     end.atexit = False  # its list may change while Python goes through it, which then ends nobody
     return end
 
 
+def _dropped(ending: Ending) -> None:
+    try:
+        if id(ending) in _open and ending.may_rest:
+            ending.rest()
+            return
+    except Exception as error:  # the training is not ours
+        say([f"warning: benchsuite.watch: {type(error).__name__}: {error}"])
+    conclude(ending)
+
+
 def conclude(ending: Ending) -> None:
+    """End a watch, once."""
     if _open.pop(id(ending), None) is not None:
         ending.conclude()
 

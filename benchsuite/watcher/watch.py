@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ from benchsuite.inside.workers import Inside, LookInside, TimedCollate
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.watcher.answer import QUESTION, SWEEP, figures, html
-from benchsuite.watcher.ending import Ending, Token, ender, heed_sigterm, is_again, say
+from benchsuite.watcher.ending import Ending, Token, begun_at, conclude, ender, heed_sigterm, say
 from benchsuite.watcher.run_trainings import keep_reports
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class Watched:
 
     _ending: Ending
     _token: Token
-    _end: Callable[[], Any]
+    _end: "weakref.finalize[Any, Any]"
 
     def mark(self, part: str) -> None:
         """Note that a part of the step ends here: h2d, forward, backward, communication or optimizer.
@@ -86,7 +86,8 @@ class Watched:
 
     def close(self) -> None:
         """End the watch: print, and store where asked. What is iterated later is not watched."""
-        self._end()
+        self._end.detach()
+        conclude(self._ending)
 
     def __enter__(self) -> Self:
         return self
@@ -156,7 +157,10 @@ def as_its_class(loader: Any, ending: Ending) -> Any:
     found = watched.__new__(watched)
     found.__dict__.update(vars(loader), loader=loader)
     instruments = ending.instruments
-    found.collate_fn = instruments.collate = TimedCollate(loader.collate_fn)
+    spent_s = [0.0] if instruments.collate is None else instruments.collate.spent_s
+    found.collate_fn = instruments.collate = TimedCollate(loader.collate_fn, spent_s)
+    if ending.goes_on and vars(loader).get("_iterator") is None:
+        instruments.workers_stay = False  # those of the loader before have ended with it
     if instruments.inside is not None:
         found.worker_init_fn = LookInside(instruments.inside.folder, of_user=loader.worker_init_fn)
     return found
@@ -170,6 +174,9 @@ class _Unwatched:
 
     def __iter__(self) -> Iterator[Any]:
         found: Iterator[Any] = self._kind.__iter__(self._loader)
+        watched = vars(self._loader)
+        if watched.get("persistent_workers") and "loader" in watched:
+            vars(watched["loader"])["_iterator"] = watched.get("_iterator")  # they stay for whoever iterates next
         return found
 
 
@@ -225,16 +232,22 @@ def watch(
         _check_writable(opened)
     name = name or Path(sys.argv[0] or "python").name
     kind = (type(loader).__name__, getattr(loader, "num_workers", None))
-    spec = {"workload": name, "data": {"loader": kind[0], "num_workers": kind[1]}}
-    beside = (UNKNOWN_QUEUE if queue is None else queue) if ceiling else None
-    loop = _looked_at(kinds_of_steps(warmup_steps, beside), device, RowCounter(loader, batch_size), ceiling is not None)
-    begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
-    stay = getattr(loader, "persistent_workers", False) is True
-    inside = Inside() if is_dataloader(loader) and queue else None
-    instruments = Instruments(loop, queue, stay, inside)
-    ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
-    ending.is_again = is_again(sys._getframe(1))
-    ending.kept = None if opened is None else keep_reports(opened, begun, instruments, kind)
+
+    def begin() -> Ending:
+        spec = {"workload": name, "data": {"loader": kind[0], "num_workers": kind[1]}}
+        beside = (UNKNOWN_QUEUE if queue is None else queue) if ceiling else None
+        kinds = kinds_of_steps(warmup_steps, beside)
+        loop = _looked_at(kinds, device, RowCounter(loader, batch_size), ceiling is not None)
+        begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
+        stay = getattr(loader, "persistent_workers", False) is True
+        inside = Inside() if is_dataloader(loader) and queue else None
+        instruments = Instruments(loop, queue, stay, inside)
+        ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
+        ending.kept = None if opened is None else keep_reports(opened, begun, instruments, kind)
+        return ending
+
+    asked = (*kind, str(store), name, session, device, batch_size, str(data), warmup_steps, ceiling, quiet)
+    ending = begun_at(sys._getframe(1), asked, begin)
     heed_sigterm()
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
 

@@ -197,7 +197,7 @@ def test_a_loader_that_a_framework_makes_of_its_class_is_watched_too(capsys: pyt
     del watch
     assert [batch[0].tolist()[0] for batch in again][:3] == [1, 5, 9]
     assert "steps counted" not in capsys.readouterr().err
-    del again
+    again.close()
     assert "Only 8 steps were counted" in capsys.readouterr().err
 
 
