@@ -1,7 +1,7 @@
 """Looks at threads, some times a second: what the loop's thread is at, and what its readers are at while it waits.
 
 A look costs some 20 us a thread. Looks come at times by chance, so that they fall into no step with the loop, and as
-rarely as keeps them below `MOST_COST` of a core.
+rarely as keeps them below `MOST_COST` of a core once there were a few.
 """
 
 import os
@@ -24,7 +24,9 @@ from .syscalls import FUTEX, At, at, has_ended
 MOST_COST = 0.005
 """Of a core."""
 AIMED_COST = 0.004
-"""What a look will cost is known from those before it, of which the first cost more."""
+"""What a look will cost is known from those before it."""
+FIRST_LOOKS = 20
+"""So many come soon, whatever they cost: a loop of a few seconds is to have an answer, too."""
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S, WRITES_APART_S = 0.05, 1.0, 0.5
 STOPPING_S = 1.0
 """What a fork, or the end of a training, waits for the thread that looks: a disk that does not answer may hold it."""
@@ -110,17 +112,21 @@ class Pace:
 
     def __init__(self) -> None:
         self._chance = random.Random()  # the training's own numbers must come as they would
-        self.mean_s = SHORTEST_PAUSE_S
+        self._looks, self._mean_s, self._paused_s = 0, SHORTEST_PAUSE_S, 0.0
         self.spent_s = 0.0
 
     def spend(self, seconds: float) -> None:
         """Note what a look has cost."""
+        self._looks += 1
         self.spent_s += seconds
-        self.mean_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, 0.9 * self.mean_s + 0.1 * seconds / AIMED_COST))
+        self._mean_s = min(LONGEST_PAUSE_S, max(SHORTEST_PAUSE_S, 0.9 * self._mean_s + 0.1 * seconds / AIMED_COST))
 
     def next_s(self) -> float:
-        """Seconds until the next look."""
-        return self.mean_s * self._chance.uniform(0.5, 1.5)
+        """Seconds until the next look: after the first ones, all of them together keep within what they may cost."""
+        owed_s = self.spent_s / AIMED_COST - self._paused_s if self._looks >= FIRST_LOOKS else 0.0
+        pause_s = max(self._mean_s * self._chance.uniform(0.5, 1.5), owed_s)
+        self._paused_s += pause_s
+        return pause_s
 
 
 _running: "weakref.WeakSet[Looker]" = weakref.WeakSet()
@@ -229,7 +235,8 @@ def _seen_outside(pid: int) -> tuple[str, At | None]:
         for doing in ("runs", "reads", "faults"):
             if others_at(pid, pid, doing):  # for it: Python's lock has one holder, and libraries read in threads
                 return doing, found
-    if found is None or found.what not in own_pipes(int(time.monotonic())):
+    at_pipe = found is not None and found.doing in ("pipe", "writes_pipe")
+    if found is None or not at_pipe or found.what not in own_pipes(int(time.monotonic())):
         return seen_as(found, None), found
     return "hand_over" if found.doing == "writes_pipe" or others_at(pid, pid, "runs", "writes_pipe") else "idle", found
 

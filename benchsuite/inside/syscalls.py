@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -159,12 +159,19 @@ def _sleeps(pid: int) -> At:
 
     That is how SQLite waits: it tries again and again, and sleeps between.
     """
+    lock = _lock_of_others(pid, int(time.monotonic()))
+    return At("sleep") if lock is None else At("lock", lock)
+
+
+@lru_cache(maxsize=64)
+def _lock_of_others(pid: int, _second: int) -> str | None:
+    """The file that a process has open and another one has locked, looked up once a second: it takes some reading."""
     with suppress(OSError, ValueError, IndexError):
         held = _locks_of_others(pid)
         for name in os.listdir(f"/proc/{pid}/fd") if held else ():
             if _file_of(pid, name) in held and "\nlock:" not in _text(f"/proc/{pid}/fdinfo/{name}"):  # else inherited
-                return At("lock", os.readlink(f"/proc/{pid}/fd/{name}"))
-    return At("sleep")
+                return os.readlink(f"/proc/{pid}/fd/{name}")
+    return None
 
 
 def _file_of(pid: int, descriptor: str) -> tuple[int, int, int] | None:
