@@ -89,11 +89,14 @@ def role_of(frame: FrameType) -> Role | None:
         if each.f_code.co_name == "_bootstrap" and each.f_code.co_filename.endswith("multiprocessing/process.py"):
             return None  # what lies below is the parent's, at the moment in which it forked
         found = _own_role(each)
-        if found is not None:
-            worker = _worker_loop(each)
-            if worker is None or found != "waits_for_readers":
+        if found != "waits_for_readers":
+            if found is not None:
                 return found
-            return "fills" if any(_own_role(outer) == "shuffle" for outer in frames_of(each)) else _of_worker(worker)
+            continue
+        worker = _worker_loop(each)
+        if _fills(each, worker is not None):
+            return "fills"
+        return found if worker is None else _of_worker(worker)
     return None
 
 
@@ -123,6 +126,10 @@ BUFFERS = (list, dict, set, deque)
 LEAST_BUFFERED = 16
 """Smaller collections are batches, or hold settings."""
 LOCKS = (type(threading.Lock()), type(threading.RLock()), SemLock)
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    return is_users(frame.f_code.co_filename)
 
 
 def _own_role(frame: FrameType) -> Role | None:
@@ -158,6 +165,16 @@ def _worker_loop(frame: FrameType) -> FrameType | None:
     return None
 
 
+def _fills(waiting: FrameType, in_worker: bool) -> bool:
+    """Whether a thread waits for others within a shuffle: in a worker, or in a library that reads in threads."""
+    for each in frames_of(waiting):
+        if each.f_code.co_filename.endswith("utils/data/dataloader.py"):
+            return False  # for workers, whose own looks tell what they do
+        if _own_role(each) == "shuffle" and (in_worker or not _is_of_user(each)):
+            return True
+    return False
+
+
 def _of_worker(loop: FrameType) -> Role | None:
     """What a worker that waits for what to do next has to do: nothing more in this pass, or not yet."""
     if "index_queue" not in linecache.getline(loop.f_code.co_filename, loop.f_lineno):
@@ -173,7 +190,7 @@ class Buffers:
 
     def grow(self, frame: FrameType) -> bool:
         """Whether one of those that were there at the look before has grown since."""
-        named = [each.f_locals for each in frames_of(frame) if is_users(each.f_code.co_filename)]
+        named = [each.f_locals for each in frames_of(frame) if _is_of_user(each)]
         owners = [getattr(names.get("self"), "__dict__", {}) for names in named]
         held = [value for names in (*named, *owners) for value in [*names.values()] if isinstance(value, BUFFERS)]
         sizes = {id(value): len(value) for value in held if len(value) >= LEAST_BUFFERED}
@@ -187,7 +204,7 @@ def user_line(frame: FrameType) -> str | None:
     for each in frames_of(frame):
         if called is not None and _is_ours(called):
             return None
-        if is_users(each.f_code.co_filename) and not _is_ours(each):
+        if _is_of_user(each) and not _is_ours(each):
             name = qualified_name(each.f_code) if called is None else _name_of(called)
             return f"{name} ({Path(each.f_code.co_filename).name}:{each.f_lineno})"
         called = each

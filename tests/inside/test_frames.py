@@ -104,6 +104,29 @@ def test_a_worker_that_waits_for_threads_which_fill_its_buffer():
     del loader
 
 
+def test_a_loop_that_fills_the_buffer_of_a_library():
+    """It waits for a thread that reads one sample after the other; a queue in a class of the user's own is none."""
+    datasets = pytest.importorskip("datasets", reason="datasets is an extra: pip install 'benchsuite[hf]'")
+
+    def slow() -> Iterator[dict[str, int]]:
+        yield {"number": 1}
+        time.sleep(LONG_S)
+
+    stream = datasets.IterableDataset.from_generator(slow).shuffle(seed=1, buffer_size=100)
+    with frame_in(lambda: next(iter(stream))) as frame:
+        assert role_of(frame) == "fills"
+
+    class ShuffledQueue:
+        def __init__(self) -> None:
+            self.waiting = queue.Queue[int]()
+
+        def __iter__(self) -> Iterator[int]:
+            yield self.waiting.get(timeout=LONG_S)
+
+    with frame_in(lambda: next(iter(ShuffledQueue()))) as frame:
+        assert role_of(frame) == "waits_for_readers"
+
+
 def test_a_lock_is_named_by_its_line():
     lock = threading.Lock()
     lock.acquire()
