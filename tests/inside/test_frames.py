@@ -23,8 +23,8 @@ LONG_S = 3.0
 
 
 @contextmanager
-def frame_in(wait: Callable[[], Any]) -> Iterator[FrameType]:
-    """The innermost frame of a thread that runs this, in a moment in which it waits."""
+def frame_in(wait: Callable[[], Any], begun: threading.Event | None = None) -> Iterator[FrameType]:
+    """The innermost frame of a thread that runs this, in a moment in which it waits; after `begun`."""
 
     def run() -> None:
         with suppress(queue.Empty):
@@ -32,6 +32,7 @@ def frame_in(wait: Callable[[], Any]) -> Iterator[FrameType]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
+    assert begun is None or begun.wait(60)
     time.sleep(0.2)
     frame = frame_of(thread.ident or 0)
     assert frame is not None
@@ -106,14 +107,16 @@ def test_a_worker_that_waits_for_threads_which_fill_its_buffer():
 
 def test_a_loop_that_fills_the_buffer_of_a_library():
     """It waits for a thread that reads one sample after the other; a queue in a class of the user's own is none."""
-    datasets = pytest.importorskip("datasets", reason="datasets is an extra: pip install 'benchsuite[hf]'")
+    datasets = pytest.importorskip("datasets", reason="it is needed here: pip install datasets")
+    begun = threading.Event()
 
     def slow() -> Iterator[dict[str, int]]:
-        yield {"number": 1}
+        begun.set()
         time.sleep(LONG_S)
+        yield {"number": 1}
 
     stream = datasets.IterableDataset.from_generator(slow).shuffle(seed=1, buffer_size=100)
-    with frame_in(lambda: next(iter(stream))) as frame:
+    with frame_in(lambda: next(iter(stream)), begun) as frame:
         assert role_of(frame) == "fills"
 
     class ShuffledQueue:
