@@ -19,6 +19,7 @@ NOBODY = (
     "benchsuite run: no rank has reported: no process of the command has trained a step with PyTorch that was seen. "
     "Not seen are `python -I` and `python -S`, Python before 3.10, and containers that `run` does not stand inside."
 )
+TOO_EARLY = "benchsuite run: the command ended ({}) before a training step was seen."
 
 
 class Answers:
@@ -68,7 +69,8 @@ class Answers:
         found = self._heard_to_the_end() if code is not None else self.mine()
         if not found:
             if code is not None and not any(self.folder.glob("rank-*.json")):
-                say(NOBODY)
+                ended_by = self._cut_short_by(code)
+                say(NOBODY if ended_by is None else TOO_EARLY.format(ended_by))
             return
         written = [rank.written_at_s for training in found for rank in training.ranks]
         if written == self._answered:

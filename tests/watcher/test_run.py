@@ -203,6 +203,12 @@ def test_no_rank_has_reported(tmp_path: Path, how: list[str]):
     assert records(tmp_path) == []
 
 
+def test_a_command_that_fails_before_it_trains(tmp_path: Path):
+    found = run(tmp_path, sys.executable, "-c", "raise SystemExit(3)")
+    said = "benchsuite run: the command ended (exit code 3) before a training step was seen.\n"
+    assert (found.code, found.err) == (3, said)
+
+
 def test_a_command_that_is_not_there(tmp_path: Path):
     found = run(tmp_path, "pyhton", "train.py")
     assert (found.code, found.err) == (2, "error: pyhton: cannot be started: No such file or directory\n")
