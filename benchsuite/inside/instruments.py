@@ -105,7 +105,8 @@ class Instruments:
             refill_s=loop.refill_s,
             queue_batches=self.queue_batches or 0,
             workers_stay=self.workers_stay,
-            batch_bytes=loop.batch_bytes,
+            batch_bytes=loop.batch_size.num_bytes,
+            batch_arrays=loop.batch_size.num_arrays,
             passes=loop.num_passes,
             begin_s=loop.begin_s,
         )

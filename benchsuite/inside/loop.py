@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from .counted import Counted, counters
 from .feeders import Feeders, Living, feeders
@@ -114,15 +114,24 @@ def is_list_of_samples(batch: Any, stated: int) -> bool:
     return any(isinstance(part, list | tuple) and len(part) == stated for part in (batch, *parts))
 
 
-def bytes_of(batch: Any, depth: int = 0) -> int:
-    """Bytes of the arrays in a batch, and of its texts."""
+class BatchSize(NamedTuple):
+    """What has to be handed over with a batch."""
+
+    num_bytes: int = 0
+    """Of its arrays, and of its texts."""
+    num_arrays: int = 0
+
+
+def size_of(batch: Any, depth: int = 0) -> BatchSize:
+    """The arrays in a batch, however they are nested."""
     if isinstance(size := getattr(batch, "nbytes", None), int):
-        return size
+        return BatchSize(size, 1)
     if isinstance(batch, bytes | str):
-        return len(batch)
+        return BatchSize(len(batch))
     if depth == MAX_DEPTH or not isinstance(batch, Mapping | list | tuple):
-        return 0
-    return sum(bytes_of(part, depth + 1) for part in (batch.values() if isinstance(batch, Mapping) else batch))
+        return BatchSize()
+    parts = [size_of(part, depth + 1) for part in (batch.values() if isinstance(batch, Mapping) else batch)]
+    return BatchSize(sum(part.num_bytes for part in parts), sum(part.num_arrays for part in parts))
 
 
 class RowCounter:
@@ -185,8 +194,8 @@ class Loop:
         self._batches_of_pass = 0
         self._began_s: float | None = None
         self._counts_from_s: float | None = None
-        self.batch_bytes = 0
-        """The largest of the first batches of passes."""
+        self.batch_size = BatchSize()
+        """Of the largest of the first batches of passes."""
         self.refill_s = 0.0
         """Loads of the first steps of later passes."""
         self.begin_s = 0.0
@@ -302,7 +311,7 @@ class Loop:
         self._loaded(batch)
         if self._first_asked_s is not None:
             self.first_batch_s = self.first_batch_s or time.perf_counter() - self._first_asked_s
-            self.batch_bytes = max(self.batch_bytes, bytes_of(batch))
+            self.batch_size = max(self.batch_size, size_of(batch))
             self._first_asked_s = None
             self._find_feeders(iterator, self._lived_before)
         self.begin_body()

@@ -152,6 +152,7 @@ class SeenReaders:
     """Numbers of the cores that worker processes may use."""
     batch_bytes: int = 0
     """Bytes of the arrays in a batch."""
+    batch_arrays: int = 0
     passes: int = 1
     begin_s: float = 0.0
     """Seconds in which later passes made their iterators: a DataLoader begins its workers there."""

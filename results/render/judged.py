@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchsuite.results.render.words import and_, counted
+from benchsuite.results.render.words import and_, counted, size
 
 NAMES: Mapping[str, str] = {
     "storage": "storage",
@@ -55,6 +55,7 @@ SAID: Mapping[str, str] = {
     "cheaper_data": "data that is cheaper to decode",
     "cheaper_collate": "a cheaper collate function",
     "fewer_tensors": "fewer, larger tensors per batch",
+    "smaller_tensors": "smaller tensors (uint8 instead of float32, padded less)",
     "longer_queue": "a longer queue (prefetch_factor)",
     "smaller_buffer": "a smaller shuffle buffer",
     "staying_workers": "keeping workers between passes (persistent_workers=True)",
@@ -166,6 +167,8 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         found.append(f"in {percent(numbers['locked_looks_fraction'])} of the looks a reader waited for a lock")
     if "waiting/worker_start" in named and "worker_start_s" in numbers:
         found.append(f"a worker takes {ms(numbers['worker_start_s'])} to start")
+    if "preprocessing/hand_over" in named and "batch_tensors" in numbers:
+        found.append(f"a batch has {counted(numbers['batch_tensors'], 'tensor')}, {size(numbers['batch_bytes'])} in all")
     found += _long_steps(numbers)
     if "imbalance/fewer_batches" in named:
         found.append(f"one rank runs {numbers['fewest_steps']} steps, another {numbers['most_steps']}")

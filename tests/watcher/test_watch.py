@@ -220,6 +220,14 @@ def test_known_sleeps_give_known_fractions():
     assert looks is not None and looks.body["sleep"] > 0.8 * sum(looks.body.values())
 
 
+def test_what_has_to_be_handed_over_is_counted():
+    watch = watched([{"text": ["ab", "c"], "boxes": [torch.zeros(3, 4), torch.zeros(5, 4)], "rows": torch.zeros(2)}])
+    assert len([*watch]) == 1
+    readers = watch._ending.mine().seen_readers
+    assert readers is not None
+    assert (readers.batch_arrays, readers.batch_bytes) == (3, (12 + 20 + 2) * 4 + 3)
+
+
 def test_a_step_that_is_broken_off_does_not_count(clock: Clock):
     watch = watched(Slow(clock, 10, 1.0))
     for number, _ in enumerate(watch):

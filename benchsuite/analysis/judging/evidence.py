@@ -39,6 +39,7 @@ TOLD = (
     "client_thread_busy_fraction",
 )
 """Figures that are told as they are."""
+HAND_OVER = Where("preprocessing", "hand_over")
 
 
 def evidence_of(
@@ -74,6 +75,8 @@ def evidence_of(
     }
     if figures.get("communication_min_s") is not None:
         found["exchange_of_body_fraction"] = None
+    if seen is not None and seen.batch_arrays and HAND_OVER in lost:
+        found |= {"batch_tensors": seen.batch_arrays, "batch_bytes": seen.batch_bytes}
     found |= _long_steps(rank)
     if len(ranks) > 1 and figures.get("communication_min_s") is None:
         found |= slow_part(ranks)

@@ -7,7 +7,7 @@ from benchsuite.analysis.judging.judge import Found
 from benchsuite.analysis.judging.lost_time import Where
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.shares import waits_for_cores
-from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, IDLE_CORES, SATURATED_SHARE
+from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, IDLE_CORES, MANY_TENSORS, SATURATED_SHARE
 
 REMEDIES: Mapping[str, Sequence[str]] = {
     "storage/reads": ("shards", "more_workers", "staging", "faster_storage"),
@@ -15,7 +15,7 @@ REMEDIES: Mapping[str, Sequence[str]] = {
     "storage/amplification": ("smaller_chunks",),
     "preprocessing/decode": ("more_workers", "cheaper_data"),
     "preprocessing/collate": ("cheaper_collate", "more_workers"),
-    "preprocessing/hand_over": ("fewer_tensors", "longer_queue"),
+    "preprocessing/hand_over": ("fewer_tensors", "smaller_tensors", "longer_queue"),
     "preprocessing/shuffle_buffer": ("smaller_buffer", "staying_workers"),
     "preprocessing": ("more_workers",),
     "client_cpu/cores": ("more_cores", "fewer_threads"),
@@ -58,6 +58,9 @@ def _of(where: Where, found: Found, setting: Setting) -> Sequence[str]:
     if where.verdict == "client_cpu" and "client_thread_busy_fraction" in found.evidence:
         names = ("more_clients",) if found.evidence.get("client_is_full") else ("more_clients", *names)
     done = {"shards"} if setting.file_per_sample is False else set()
+    if "batch_tensors" in found.evidence:
+        many = found.evidence["batch_tensors"] >= MANY_TENSORS
+        done |= {"smaller_tensors" if many else "fewer_tensors"}
     done |= {"staging"} if setting.staged else set()
     done |= {"staying_workers"} if found.evidence.get("workers_stay") else set()
     done |= {"more_workers"} if where.verdict == "waiting" and found.evidence.get("waits_in_body") else set()

@@ -55,6 +55,9 @@ READ_IN_PIECES = frozenset(
 )
 """Libraries that fetch a whole piece of a file, or all of it, for a part: chunks of HDF5 and Zarr, row groups of
 Parquet, arrays that are loaded for one slice. None of them makes images smaller, as those for pictures do."""
+MANY_TENSORS = 32
+"""Each tensor of a worker's batch is a file of its own in shared memory, and a message: so many cost more than their
+bytes do."""
 KERNEL_BESIDE = 0.25
 """Computing on samples takes the kernel up to so much of its own time, for memory mostly; more is for its calls."""
 KERNEL_WAITS = 0.1

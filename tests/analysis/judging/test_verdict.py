@@ -506,3 +506,10 @@ def test_workers_that_stay_are_not_told_to() -> None:
 
 def test_what_is_not_done_yet_is_advised() -> None:
     assert {"staging", "shards"} <= set(judged_trial(READS).remedies)
+
+
+@pytest.mark.parametrize(("tensors", "helps"), [(400, "fewer_tensors"), (2, "smaller_tensors")])
+def test_what_helps_handing_over_depends_on_the_number_of_tensors(tensors: int, helps: str):
+    judged = judged_loop(loop(at("hand_over"), who={"batch_arrays": tensors}))
+    assert judged.remedies == (helps, "longer_queue")
+    assert judged.evidence is not None and judged.evidence["batch_tensors"] == tensors
