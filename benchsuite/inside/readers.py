@@ -1,6 +1,7 @@
 """What the worker processes of a training loop do, from the kernel's counters, read from outside."""
 
 import os
+import random
 import time
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -15,7 +16,9 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Between two looks at the readers; short loops are looked at soon, long ones seldom."""
 TAKEN_APART_S = 0.02
-"""Loads of which the clocks are read begin at least so long after each other."""
+"""Loads of which the clocks are read begin on average at least so long after each other."""
+SMOOTHED = 0.1
+"""The weight of the last load in their mean distance."""
 
 
 def tree_io() -> ProcessIO | None:
@@ -30,8 +33,9 @@ def tree_io() -> ProcessIO | None:
 class LoadTimes:
     """What the loop's thread, and those beside it that may load for it, did while the loop waited for its loads.
 
-    Of short steps some are taken for all: to read the clocks takes some 20 us. They are read within the time that is
-    taken, so no share exceeds it.
+    Of short steps some are taken for all, by chance: to read the clocks takes some 20 us. Which ones must not depend on
+    how long a load was, as loads that wait often take turns with such as do not. The clocks are read within the time
+    that is taken, so no share exceeds it.
     """
 
     def __init__(self) -> None:
@@ -49,8 +53,9 @@ class LoadTimes:
         """Seconds between a load and the next; of them those in which this thread ran or waited for a core, and what
         all threads of the process ran."""
         self._ended: tuple[float, float, float] | None = None
-        self._is_taken, self._due_s = False, 0.0
-        """Whether this load is taken, and from when on one is."""
+        self._is_taken, self._begun_s, self._apart_s = False, 0.0, TAKEN_APART_S
+        """Whether this load is taken; when it began, and how long after the one before loads do."""
+        self._chance = random.Random()  # the training's own numbers must come as they would
 
     def open(self, strangers: Iterable[int], feeders: Iterable[int] = ()) -> None:
         """Begin a pass, in the thread that loads."""
@@ -78,7 +83,9 @@ class LoadTimes:
     def begin(self) -> None:
         """Note that a load begins."""
         began_s = time.perf_counter()
-        self._is_taken = began_s >= self._due_s
+        self._apart_s += SMOOTHED * (began_s - (self._begun_s or began_s) - self._apart_s)
+        self._begun_s = began_s
+        self._is_taken = self._chance.random() * TAKEN_APART_S < self._apart_s
         if not self._is_taken and self._ended is None:
             return
         process_s, own_s, fed_s, beside_s = self._used()
@@ -89,7 +96,6 @@ class LoadTimes:
             self.body_own_s += own_s - ended_own_s
             self.body_process_s += process_s - ended_process_s
             self._ended = None
-        self._due_s = began_s + TAKEN_APART_S if self._is_taken else self._due_s
 
     def skip(self) -> None:
         """Note that a step has no load."""

@@ -168,7 +168,9 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     if "waiting/worker_start" in named and "worker_start_s" in numbers:
         found.append(f"a worker takes {ms(numbers['worker_start_s'])} to start")
     if "preprocessing/hand_over" in named and "batch_tensors" in numbers:
-        found.append(f"a batch has {counted(numbers['batch_tensors'], 'tensor')}, {size(numbers['batch_bytes'])} in all")
+        found.append(
+            f"a batch has {counted(numbers['batch_tensors'], 'tensor')}, {size(numbers['batch_bytes'])} in all"
+        )
     found += _long_steps(numbers)
     if "imbalance/fewer_batches" in named:
         found.append(f"one rank runs {numbers['fewest_steps']} steps, another {numbers['most_steps']}")

@@ -359,6 +359,21 @@ def test_a_thread_that_ends_during_a_load_leaves_no_time_behind():
     assert times.beside_s < 0.04
 
 
+def test_loads_are_taken_whatever_the_one_before_was():
+    """Two workers often hand over two batches at once: the loop waits for every other one."""
+    times, loads_s = LoadTimes(), list[float]()
+    times.open([])
+    for number in range(40):
+        began_s = time.perf_counter()
+        times.begin()
+        time.sleep(0.03 if number % 2 else 0.0)
+        times.end()
+        loads_s.append(time.perf_counter() - began_s)
+        time.sleep(0.008)
+    times.close()
+    assert times.seconds > 0.7 * sum(loads_s), "before, long ones were never taken"
+
+
 @pytest.mark.weekly
 def test_a_loader_that_waits_beside_a_busy_thread_is_not_decoding():
     def loader() -> Iterator[int]:
@@ -377,11 +392,11 @@ def test_a_loader_that_waits_beside_a_busy_thread_is_not_decoding():
 
 @pytest.mark.weekly
 def test_threads_that_load_are_seen_to_compute():
-    """A thread of the loader's own decodes, or one that nobody knows of: neither is called storage."""
+    """A thread that begins with the loop decodes, or one from before that fills its queue: neither is called storage."""
 
     def decoded() -> Iterator[int]:
-        for number in range(30):
-            until_s = time.thread_time() + 0.01
+        for number in range(80):
+            until_s = time.thread_time() + 0.15
             while time.thread_time() < until_s:
                 pass
             yield number
@@ -396,10 +411,7 @@ def test_threads_that_load_are_seen_to_compute():
         watch.close()
         found.append(watch.figures["bottleneck"])
     assert first == 0
-    assert found[0] in ("preprocessing", "mixed") and found[1] in (
-        "cannot_tell",
-        "mixed",
-    )  # mixed where others take the core
+    assert {*found} <= {"preprocessing", "mixed"}  # mixed where others take the core
 
 
 SPINNING = """

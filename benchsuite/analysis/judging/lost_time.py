@@ -9,7 +9,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from benchsuite.analysis.judging.setting import Setting
-from benchsuite.analysis.judging.thresholds import KERNEL_BESIDE, KERNEL_WAITS, LEAST_LOOKS, MAIN_SHARE
+from benchsuite.analysis.judging.thresholds import (
+    KERNEL_BESIDE,
+    KERNEL_WAITS,
+    LEAST_LOOKS,
+    MAIN_SHARE,
+    STARVED_SHARE,
+)
 from benchsuite.inside.samples import Looks, RankSamples, SeenReaders
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
@@ -126,7 +132,7 @@ def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Wher
     """What readers do while the loop waits for them, those left out that have nothing to do."""
     inside = looks.inside.readers if looks.inside is not None else {}
     words = _with_kernel(_bounded(_told_inside(looks.readers, inside), seen, loading), seen)
-    words = {word: count for word, count in words.items() if word not in NOT_TOLD}
+    words = _telling(words)
     found = _shares(words)
     if not _is_enough(words):  # the kernel's clock tells at least how much they computed
         busy = min(1.0, seen.busy_fraction or 0.0) if seen is not None and seen.num_readers else 0.0
@@ -138,14 +144,21 @@ def _of_readers(looks: Looks, seen: SeenReaders | None, table: Mapping[str, Wher
     return named(Counter(found) + Counter({word: running * share for word, share in parts.items()}), table)
 
 
+def _telling(words: Mapping[str, float]) -> dict[str, float]:
+    """Looks at readers that say what they do."""
+    return {word: count for word, count in words.items() if word not in NOT_TOLD}
+
+
 def _told_inside(outside: Mapping[str, float], inside: Mapping[str, float]) -> Mapping[str, float]:
-    """Looks at readers from outside; where there are none, their own.
+    """Looks at readers from outside; where these are too few, their own.
 
     Who waits for a thread of its own that waits for an answer seems to wait for a lock: its frames tell more.
     """
+    if not _is_enough(_telling(outside)):
+        return inside if _is_enough(_telling(inside)) else outside or inside
     total, locked = sum(outside.values()), outside.get("lock", 0.0)
-    if not total or not locked or not _is_enough(inside):
-        return outside or inside
+    if not locked or not _is_enough(inside):
+        return outside
     beyond = _shares(inside).get("socket", 0.0) - outside.get("socket", 0.0) / total
     moved = max(0.0, min(locked, beyond * total))
     return {**outside, "lock": locked - moved, "socket": outside.get("socket", 0.0) + moved}
@@ -155,14 +168,16 @@ def _bounded(words: Mapping[str, float], seen: SeenReaders | None, loading: floa
     """Looks at readers, of which those that compute are as many as the kernel's clocks allow.
 
     Readers that computed for B of all time have computed for at most B / L of a part L of it, and for at least
-    (B - (1 - L)) / L. Looks come when a core is free or Python's lock is, and so at some things too often.
+    (B - (1 - L)) / L; where the loop waits for most of the time, for B. Looks come when a core is free or Python's lock
+    is, and so at some things too often.
     """
     total = sum(words.values())
     if seen is None or not seen.num_readers or seen.busy_fraction is None or not total or not loading:
         return words
     runs = {word: count for word, count in words.items() if word in OF_CLOCK}
     passing = sum(words.get(word, 0.0) for word in RUNS - OF_CLOCK)
-    most = min(1.0, max(seen.busy_fraction, seen.cores or 0.0) / loading) * total
+    usual = max(seen.busy_fraction, seen.cores or 0.0)
+    most = min(1.0, usual if loading >= STARVED_SHARE else usual / loading) * total
     least = max(0.0, min(1.0, (seen.busy_fraction - (1 - loading)) / loading) * total - passing)
     computed = min(max(sum(runs.values()), least), most)
     others = {word: count for word, count in words.items() if word not in OF_CLOCK} or {"unseen": 1.0}

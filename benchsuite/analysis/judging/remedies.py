@@ -59,7 +59,7 @@ def _of(where: Where, found: Found, setting: Setting) -> Sequence[str]:
         names = ("more_clients",) if found.evidence.get("client_is_full") else ("more_clients", *names)
     done = {"shards"} if setting.file_per_sample is False else set()
     if "batch_tensors" in found.evidence:
-        many = found.evidence["batch_tensors"] >= MANY_TENSORS
+        many = float(found.evidence["batch_tensors"]) >= MANY_TENSORS
         done |= {"smaller_tensors" if many else "fewer_tensors"}
     done |= {"staging"} if setting.staged else set()
     done |= {"staying_workers"} if found.evidence.get("workers_stay") else set()

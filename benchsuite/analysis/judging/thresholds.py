@@ -55,6 +55,8 @@ READ_IN_PIECES = frozenset(
 )
 """Libraries that fetch a whole piece of a file, or all of it, for a part: chunks of HDF5 and Zarr, row groups of
 Parquet, arrays that are loaded for one slice. None of them makes images smaller, as those for pictures do."""
+STARVED_SHARE = 0.75
+"""A loop that waits for so much of the time leaves its readers no rest: they compute then as much as at any time."""
 MANY_TENSORS = 32
 """Each tensor of a worker's batch is a file of its own in shared memory, and a message: so many cost more than their
 bytes do."""
