@@ -392,7 +392,7 @@ def test_a_loader_that_waits_beside_a_busy_thread_is_not_decoding():
 
 @pytest.mark.weekly
 def test_threads_that_load_are_seen_to_compute():
-    """A thread that begins with the loop decodes, or one from before that fills its queue: neither is called storage."""
+    """A thread that begins with the loop decodes, or one from before fills its queue: neither is storage."""
 
     def decoded() -> Iterator[int]:
         for number in range(80):
