@@ -25,7 +25,7 @@ from benchsuite.analysis.metrics import figures, foreign_cores, whole_epoch_util
 from benchsuite.analysis.operator_figures import operator_figures
 from benchsuite.contract.outcome import Outcome
 from benchsuite.contract.rank_samples import TORCH_TRACE, read_progress, read_result
-from benchsuite.contract.trial_spec import digest, match_id, revision_fields, trial_id
+from benchsuite.contract.trial_spec import READERS, digest, match_id, revision_fields, trial_id
 from benchsuite.grid.point import Point
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding
@@ -293,6 +293,7 @@ def _setting(attempt: Attempt) -> Setting:
         readers_of_a_sample=1 if spec.data.cache == "direct" else spec.ranks // spec.data_ranks,
         hides_communication=spec.hides_communication,
         reads_told=spec.data.reader == "tuned",
+        samples_known=spec.data.reader in READERS,
         maps_files=storage.format_of(spec.data.format).reads == "mapped",
     )
 

@@ -30,6 +30,8 @@ class Setting:
     """Whether communication runs within compiled code, where it is not timed."""
     reads_told: bool = False
     """Whether readers time their reads themselves."""
+    samples_known: bool = True
+    """Whether a trial reads the samples of its dataset: a reader of the user's own may read other files."""
     maps_files: bool = False
     watched: bool = False
     """Whether the loop is someone else's."""

@@ -83,7 +83,7 @@ def _of_input(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -
     looks = lost_time.with_clocks(rank, figures, setting)
     counted = by_bucket and rank.reads is not None and rank.reads.requests is not None
     loading = lost_time.loading_share(rank)
-    return _moved(lost_time.of_input(looks, rank.seen_readers, loading, counted, _swaps(rank)), figures, rank)
+    return _moved(lost_time.of_input(looks, rank.seen_readers, loading, counted, _swaps(rank)), figures, rank, setting)
 
 
 def _swaps(rank: RankSamples) -> bool:
@@ -111,10 +111,10 @@ def waits_for_cores(figures: Mapping[str, Any]) -> float:
     return min(1.0, sum(waits))
 
 
-def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples) -> Shares:
+def _moved(shares: Shares, figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> Shares:
     """Shares of waiting for input, where the order of things says more of them than what a reader is at."""
     begins, begun = _begins(figures, rank)
-    rest = shares if begun >= REFILL_CAUSE else _under_a_lock(_of_shards(shares, rank), rank)
+    rest = shares if begun >= REFILL_CAUSE else _under_a_lock(_of_shards(shares, rank, setting), rank)
     found: Shares = {begins: begun} if begun else {}
     _add(found, rest, 1 - begun)
     return found
@@ -148,11 +148,11 @@ def _all_looks(rank: RankSamples) -> list[Looks]:
     return [] if rank.looks is None else [rank.looks, *([rank.looks.inside] if rank.looks.inside else [])]
 
 
-def _of_shards(shares: Shares, rank: RankSamples) -> Shares:
+def _of_shards(shares: Shares, rank: RankSamples, setting: Setting) -> Shares:
     """Shares of waiting for input, told by what readers have to read and by what they get."""
     if any(share_of(looks.readers, "ended") >= ENDED_SHARE for looks in _all_looks(rank)):
         return {Where("waiting", "no_shard"): 1.0}
-    reads, amplified = Where("storage", "reads"), amplification(rank)
+    reads, amplified = Where("storage", "reads"), amplification(rank) if setting.samples_known else None
     if reads in shares and amplified is not None and amplified >= AMPLIFIED and _reads_pieces(rank):
         return {Where("storage", "amplification") if where == reads else where: s for where, s in shares.items()}
     return shares

@@ -513,3 +513,10 @@ def test_what_helps_handing_over_depends_on_the_number_of_tensors(tensors: int, 
     judged = judged_loop(loop(at("hand_over"), who={"batch_arrays": tensors}))
     assert judged.remedies == (helps, "longer_queue")
     assert judged.evidence is not None and judged.evidence["batch_tensors"] == tensors
+
+
+@pytest.mark.parametrize(("known", "cause"), [(True, "amplification"), (False, "reads")])
+def test_bytes_beyond_the_samples_are_told_where_a_trial_reads_its_samples(known: bool, cause: str):
+    rank = loop(at("reads"), reads=replace(CHUNKS, produced_bytes=BATCH), who={"batch_bytes": 0})
+    judged = verdict(watched_figures([rank], True, True), Setting(2, 1, 8, samples_known=known), [rank])
+    assert judged is not None and (judged.bottleneck, judged.cause) == ("storage", cause)
