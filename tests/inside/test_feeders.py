@@ -419,7 +419,7 @@ import time, torch
 import benchsuite
 
 def loader():
-    for number in range(60):
+    for number in range(200):
         time.sleep(0.02)
         yield number
 
