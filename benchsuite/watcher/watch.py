@@ -234,22 +234,37 @@ def watch(
     kind = (type(loader).__name__, getattr(loader, "num_workers", None))
 
     def begin() -> Ending:
-        spec = {"workload": name, "data": {"loader": kind[0], "num_workers": kind[1]}}
         beside = (UNKNOWN_QUEUE if queue is None else queue) if ceiling else None
         kinds = kinds_of_steps(warmup_steps, beside)
         loop = _looked_at(kinds, device, RowCounter(loader, batch_size), ceiling is not None)
-        begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
-        stay = getattr(loader, "persistent_workers", False) is True
-        inside = Inside() if is_dataloader(loader) and queue else None
-        instruments = Instruments(loop, queue, stay, inside)
-        ending = Ending(instruments, begun, None if data is None else Path(data), opened, quiet, warmup_steps)
-        ending.kept = None if opened is None else keep_reports(opened, begun, instruments, kind)
-        return ending
+        return _begun(loader, loop, name, session, data, opened, quiet, warmup_steps)
 
     asked = (*kind, str(store), name, session, device, batch_size, str(data), warmup_steps, ceiling, quiet)
     ending = begun_at(sys._getframe(1), asked, begin)
     heed_sigterm()
     return as_its_class(loader, ending) if is_dataloader(loader) else Watch(loader, ending)
+
+
+def _begun(
+    loader: object,
+    loop: Loop,
+    name: str,
+    session: str,
+    data: str | Path | None,
+    store: ResultsStore | None,
+    quiet: bool,
+    warmup_steps: int,
+) -> Ending:
+    """A watch that begins."""
+    kind, queue = (type(loader).__name__, getattr(loader, "num_workers", None)), queue_of(loader)
+    spec = {"workload": name, "data": {"loader": kind[0], "num_workers": kind[1]}}
+    begun = Measuring("trial", spec, name, check_session(session), {}, sweep=SWEEP, question=QUESTION)
+    stay = getattr(loader, "persistent_workers", False) is True
+    inside = Inside() if is_dataloader(loader) and queue else None
+    instruments = Instruments(loop, queue, stay, inside)
+    ending = Ending(instruments, begun, None if data is None else Path(data), store, quiet, warmup_steps)
+    ending.kept = None if store is None else keep_reports(store, begun, instruments, kind)
+    return ending
 
 
 def _looked_at(kinds: Iterator[str], device: str | None, rows: RowCounter, keeps_batch: bool) -> Loop:
