@@ -6,6 +6,7 @@ import numpy as np
 
 from benchsuite.analysis.byte_reconciliation import in_bucket
 from benchsuite.analysis.failure import is_peer_failure
+from benchsuite.analysis.memory_growth import memory_caveats
 from benchsuite.analysis.metrics import MAX_COLD_RESIDENT, MIN_WARM_RESIDENT, most, windows
 from benchsuite.contract.rank_samples import ENDED_COUNTING
 from benchsuite.contract.trial_spec import TrialSpec
@@ -47,7 +48,7 @@ def caveats(
     if spec.data.source == "storage":
         found += _cache_caveats(spec, results, cache_visible) + _steadiness_caveats(spec, results)
         found += _copying_caveats(spec, results)
-    return found + _staging_caveats(spec, results)
+    return found + _staging_caveats(spec, results) + memory_caveats(results)
 
 
 def _copying_caveats(spec: TrialSpec, results: Sequence[RankSamples]) -> list[tuple[str, str]]:

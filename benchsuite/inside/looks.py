@@ -17,9 +17,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .frames import Buffers, frame_of, role_of, user_line, waits_on
+from .memory import MemoryLog
 from .processes import open_files
 from .samples import Line, Looks
-from .syscalls import FUTEX, At, at, has_ended
+from .syscalls import FUTEX, At, Task, at, has_ended
 
 MOST_COST = 0.005
 """Of a core."""
@@ -151,9 +152,10 @@ class Looker:
         readers: Callable[[], Reading],
         write: Callable[[Tally], None] = lambda tally: None,
         writes_apart_s: float = WRITES_APART_S,
+        memory: MemoryLog | None = None,
     ) -> None:
-        """`write` is called about every so many seconds, in the thread that looks."""
-        self.tally, self.pace = Tally(), Pace()
+        """`write` is called about every so many seconds, in the thread that looks; `memory`: where to log memory."""
+        self.tally, self.pace, self.memory = Tally(), Pace(), memory
         self._writes_apart_s, self._buffers = writes_apart_s, Buffers()
         self._phase, self._readers, self._write = phase, readers, write
         self._loop_thread, self._native, self._written_s = 0, 0, time.monotonic()
@@ -178,25 +180,31 @@ class Looker:
             thread.join(STOPPING_S)
 
     def _run(self, wake: threading.Event) -> None:
-        while not wake.wait(self.pace.next_s()):
-            began_s = time.thread_time()
-            self._look()
-            if time.monotonic() - self._written_s > self._writes_apart_s:
-                self._write(self.tally)
-                self._written_s = time.monotonic()
-            self.pace.spend(time.thread_time() - began_s)
+        task = Task(os.getpid(), self._native)
+        try:
+            while not wake.wait(self.pace.next_s()):
+                began_s = time.thread_time()
+                self._look(task)
+                if self.memory is not None:
+                    self.memory.look(self._readers().processes)
+                if time.monotonic() - self._written_s > self._writes_apart_s:
+                    self._write(self.tally)
+                    self._written_s = time.monotonic()
+                self.pace.spend(time.thread_time() - began_s)
+        finally:
+            task.close()
 
-    def _look(self) -> None:
+    def _look(self, task: Task) -> None:
         phase, step = self._phase()
-        found = None if phase is None else at(os.getpid(), self._native)
-        frame = frame_of(self._loop_thread)  # which goes on as soon as a file is read
+        frame = frame_of(self._loop_thread) if phase is not None else None
         if phase is None or frame is None:
             return
         role, line, named = role_of(frame), user_line(frame), waits_on(frame)
         fills = phase != "body" and role in (None, "sample") and self._buffers.grow(frame)
         del frame
         if self._phase() != (phase, step):
-            return  # it went on while it was looked at
+            return  # it went on while it was looked at, as where a file of source was read
+        found = task.at()  # last, as it gives Python's lock away: who called without giving it away goes on here
         word = seen_as(found, role, phase != "body")
         if word == "lock" and found is not None and found.what == FUTEX and named != "lock":
             word = "exchange" if named == "exchange" else _for_others(self._native, named == "thread") or word

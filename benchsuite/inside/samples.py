@@ -230,6 +230,27 @@ class UsedCores:
 
 
 @dataclass(frozen=True)
+class OwnMemory:
+    """The memory of a process, read now and then while steps counted."""
+
+    pid: int
+    is_reader: bool
+    at_s: tuple[float, ...] = ()
+    private_bytes: tuple[int, ...] = ()
+    shared_bytes: tuple[int, ...] = ()
+    """In pages that another process has as well: a child has all of them at first, and copies those it writes to."""
+
+    def with_one(self, at_s: float, private_bytes: int, shared_bytes: int) -> "OwnMemory":
+        """The readings and one more."""
+        more = (*self.private_bytes, private_bytes), (*self.shared_bytes, shared_bytes)
+        return OwnMemory(self.pid, self.is_reader, (*self.at_s, at_s), *more)
+
+    def thinned(self) -> "OwnMemory":
+        """Every second reading."""
+        return OwnMemory(self.pid, self.is_reader, self.at_s[::2], self.private_bytes[::2], self.shared_bytes[::2])
+
+
+@dataclass(frozen=True)
 class RankSamples:
     """What one rank of a trial or of a watched loop measured, or why it failed. What it cannot know is None."""
 
@@ -305,6 +326,12 @@ class RankSamples:
     device_memory_bytes: int | None = None
     """Device memory in use at the end, beyond what was in use before this rank; by NVML, so libraries' included."""
 
+    memory: list[OwnMemory] = field(default_factory=list)
+    """Of this process and of its readers."""
+    shm_used_fraction: float | None = None
+    """The most of /dev/shm that was in use on its node."""
+    wall_s: dict[str, float] | None = None
+    """Of a process under `benchsuite run`: where its time went from its beginning (`inside.wall_time.WALL_PARTS`)."""
     not_counted: str | None = None
     """Why something that is counted after the steps is missing."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from benchsuite.inside.counted import Counted, counters, used_cores
 from benchsuite.inside.looks import Looker, Reading
+from benchsuite.inside.memory import MemoryLog
 from benchsuite.inside.readers import LoadTimes, ReaderTimes, seen_readers
 from benchsuite.inside.samples import Block, Looks
 
@@ -22,7 +23,8 @@ class Seen:
         self._phase: str | None = None
         self._step = 0
         self._loads, self._readers, self._counted = LoadTimes(), ReaderTimes(), Counted()
-        self._looker = Looker(lambda: (self._phase, self._step), lambda: Reading(*readers()))
+        self._memory = MemoryLog()
+        self._looker = Looker(lambda: (self._phase, self._step), lambda: Reading(*readers()), memory=self._memory)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -73,6 +75,8 @@ class Seen:
             "seen_readers": seen_readers(self._loads, self._readers, queue_batches=queue_batches, workers_stay=True),
             "used_cores": used_cores(self._counted),
             "looks": self._looks(blocks),
+            "memory": self._memory.told(),
+            "shm_used_fraction": self._memory.shm_used_fraction,
         }
 
     def _looks(self, blocks: list[Block]) -> Looks:

@@ -100,6 +100,14 @@ CAVEATS: Mapping[str, tuple[str, str]] = {
         "The watched loop ended by an exception.",
         "The script's own messages",
     ),
+    "memory_grows": (
+        "The private memory of a process grows from step to step, beyond noise.",
+        "Samples in arrays instead of lists of Python objects, where pages are copied; else a look at what is kept",
+    ),
+    "shared_memory_full": (
+        "/dev/shm, through which loader workers hand on their batches, was nearly full.",
+        "A larger one (docker run --shm-size), fewer workers, or a shorter queue",
+    ),
     "traced": (
         "strace slowed each call of the readers: no figure is the trial's own.",
         "A trial without measure.profile: strace for figures",

@@ -1,8 +1,10 @@
 """Looks at threads: what they cost and see, that they are away when a process forks, and what workers tell."""
 
 import os
+import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,3 +90,40 @@ def test_looking_takes_no_more_than_it_may():
         time.sleep(STEP_S)
     looks = watch._ending.mine().looks
     assert looks is not None and looks.cost_fraction is not None and looks.cost_fraction < 1.5 * MOST_COST
+
+
+def computes(seconds: float) -> None:
+    """Runs Python, which gives its lock away now and then."""
+    end_s = time.perf_counter() + seconds
+    while time.perf_counter() < end_s:
+        pass
+
+
+def keeps_the_lock(number: int) -> None:
+    """Computes in one call that keeps Python's lock."""
+    sum(range(number))
+
+
+def test_who_keeps_pythons_lock_is_seen_as_often_as_others(monkeypatch: pytest.MonkeyPatch):
+    """Whoever looks gets the lock when such a call has ended: the thread must not have gone on when it is looked at."""
+    step, seen, chance = 0, Counter[str](), random.Random(0)
+    looker = Looker(lambda: ("body", step), Reading)
+    monkeypatch.setattr(looker.pace, "next_s", lambda: chance.uniform(0.02, 0.06))
+    began_s = time.perf_counter()
+    keeps_the_lock(1_000_000)
+    number = int(0.03 / (time.perf_counter() - began_s) * 1_000_000)
+    spent_s = Counter[str]()
+    looker.start()
+    while sum(spent_s.values()) < 6.0:
+        before_s = time.perf_counter()
+        keeps_the_lock(number)
+        between_s = time.perf_counter()
+        computes(0.03)
+        spent_s += Counter({"keeps_the_lock": between_s - before_s, "computes": time.perf_counter() - between_s})
+        step += 1
+    looker.stop()
+    for (_, _, line), (count, _) in looker.tally.lines.items():
+        seen[line.partition(" ")[0]] += count
+    share, expected = (each["keeps_the_lock"] / sum(each.values()) for each in (seen, spent_s))
+    assert sum(seen.values()) > 40
+    assert share == pytest.approx(expected, abs=0.25)

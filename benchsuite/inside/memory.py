@@ -1,0 +1,60 @@
+"""What memory processes have of their own while a training steps: the one that trains, and those that read for it."""
+
+import os
+import re
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+from .files import text_of
+from .samples import OwnMemory
+
+APART_S = 10.0
+"""How long after each other it is read: the kernel walks the pages of a process for it."""
+MOST_KEPT = 60
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class MemoryLog:
+    """Readings of the memory of processes, at most so many of each, evenly spread."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, OwnMemory] = {}
+        self._due_s, self._apart_s = 0.0, APART_S
+        self.shm_used_fraction: float | None = None
+        """The most of /dev/shm that was seen in use."""
+
+    def look(self, readers: Collection[int]) -> None:
+        """Read it now, if it is time."""
+        now_s = time.monotonic()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + self._apart_s
+        for pid in (os.getpid(), *readers):
+            self._add(pid, now_s)
+        if any(len(each.at_s) >= MOST_KEPT for each in self._seen.values()):
+            self._seen = {pid: each.thinned() for pid, each in self._seen.items()}
+            self._apart_s *= 2
+        with suppress(OSError):
+            disk = os.statvfs(SHARED_MEMORY)
+            used = 1 - disk.f_bavail / disk.f_blocks if disk.f_blocks else 0.0
+            self.shm_used_fraction = max(used, self.shm_used_fraction or 0.0)
+
+    def told(self) -> list[OwnMemory]:
+        """What was read."""
+        return [*self._seen.values()]
+
+    def _add(self, pid: int, now_s: float) -> None:
+        sizes = dict(re.findall(r"^(\w+): +(\d+) kB$", text_of(Path(f"/proc/{pid}/smaps_rollup")), re.MULTILINE))
+        if not sizes:
+            return  # it has ended, or the kernel does not show it
+        kinds = {
+            kind: sum(int(sizes.get(f"{kind}_{state}", 0)) for state in ("Clean", "Dirty")) * 1024 for kind in KINDS
+        }
+        seen = self._seen.get(pid) or OwnMemory(pid, pid != os.getpid())
+        self._seen[pid] = seen.with_one(now_s, kinds["Private"], kinds["Shared"])
+
+
+KINDS = ("Private", "Shared")
+"""Pages of one process, and those that others have as well (`man 5 proc_pid_smaps`)."""
