@@ -21,6 +21,7 @@ from .inherited import LOOKS_FOLDER, Inherited
 from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
 from .looks import Looker
 from .loop import Loop, RowCounter, kinds_of_steps
+from .memory import MemoryLog
 from .rank_file import MOST_APART_S, Reporter, exchanges
 from .timestamps import stamps_for
 from .training import Training
@@ -36,6 +37,22 @@ LOADERS = {
     "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
 }
 """Classes whose `__iter__` begins a pass, by their modules; torchdata's does not call torch's."""
+CALLS = {
+    "torch": {"save": "checkpoints"},
+    "torch.distributed.checkpoint": {"save": "checkpoints", "async_save": "checkpoints"},
+    "safetensors.torch": {"save_file": "checkpoints", "save_model": "checkpoints"},
+    "torch.utils.tensorboard.writer": {
+        "SummaryWriter.add_scalar": "logging",
+        "SummaryWriter.add_scalars": "logging",
+        "SummaryWriter.add_image": "logging",
+        "SummaryWriter.add_images": "logging",
+        "SummaryWriter.add_histogram": "logging",
+        "SummaryWriter.flush": "logging",
+    },
+    "wandb.sdk.wandb_run": {"Run.log": "logging"},
+    "mlflow": {"log_metric": "logging", "log_metrics": "logging"},
+}
+"""Calls that save or log, by their modules, with the part of the wall time that they are."""
 
 
 class Job:
@@ -81,10 +98,11 @@ class Job:
         )
         loader = (None if iterator is None else type(iterator).__name__, workers)
         script = Path(sys.argv[0] or "python").name
-        self.reporter = Reporter(self.run.folder, self.run.parent, script, instruments, loader)
+        self.reporter = Reporter(self.run.folder, self.run.parent, script, instruments, loader, self.training.wall)
+        _time_calls(self)
         self.reporter.most_apart_s = min(MOST_APART_S, self.run.every_s)
         loop.note_step = self.reporter.note_step
-        loop.looker = Looker(loop.phase, loop.reading, self.guard(self.reporter.write))
+        loop.looker = Looker(loop.phase, loop.reading, self.guard(self.reporter.write), memory=MemoryLog())
         return instruments
 
     def end(self) -> None:
@@ -203,6 +221,31 @@ def _time_collate(job: Job, iterator: Any) -> None:
     fetcher = iterator._dataset_fetcher
     spent_s = job.collate_s.setdefault(key_of(iterator), [0.0])
     fetcher.collate_fn = TimedCollate(fetcher.collate_fn, spent_s)
+
+
+def _time_calls(job: Job) -> None:
+    """Time the calls that save and log, of all that this process has imported by now."""
+    for module in sorted({*CALLS} & sys.modules.keys() - job.seen_modules):
+        job.seen_modules.add(module)
+        for path, part in CALLS[module].items():
+            *outer, name = path.split(".")
+            owner: Any = functools.reduce(getattr, outer, sys.modules[module])
+            if hasattr(owner, name):
+                setattr(owner, name, _timed_call(job, getattr(owner, name), part))
+
+
+def _timed_call(job: Job, function: Callable[..., Any], part: str) -> Callable[..., Any]:
+    begin, end = job.guard(job.training.begin_call), job.guard(job.training.end_call)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        before = begin(part)
+        try:
+            return function(*arguments, **options)
+        finally:
+            end(before)
+
+    return call
 
 
 def _replace_steps(job: Job) -> None:

@@ -14,6 +14,7 @@ from .files import write_new
 from .instruments import Instruments
 from .loop import Loop
 from .samples import RankSamples
+from .wall_time import WallTime
 
 Loader = tuple[str | None, int | None]
 """What kind of loader it is, and its number of workers."""
@@ -111,8 +112,16 @@ class Reporter:
     """Writes what one process has measured, now and then: the thread that trains makes reports, the one that looks
     writes them."""
 
-    def __init__(self, folder: Path, parent: str, script: str, instruments: Instruments, loader: Loader) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        parent: str,
+        script: str,
+        instruments: Instruments,
+        loader: Loader,
+        wall: WallTime | None = None,
+    ) -> None:
+        self.folder, self._wall = folder, wall
         self._parent, self._script, self._loader, self._instruments = parent, script, loader, instruments
         self._began_at_s = time.time()
         self._among: tuple[int, int, str] | None = None
@@ -166,5 +175,7 @@ class Reporter:
             written_at_s=time.time(),
             ended_by=ended_by,
             loop=_facts_of(self._instruments.loop, *self._loader),
-            samples=_thinned(self._instruments.samples(rank)),
+            samples=replace(
+                _thinned(self._instruments.samples(rank)), wall_s=None if self._wall is None else self._wall.told()
+            ),
         )

@@ -14,6 +14,8 @@ from typing import Any
 
 from .instruments import Instruments
 from .loop import Loop
+from .timestamps import HostStamps
+from .wall_time import WallTime, process_began_s
 
 FEW_ASKED = 2
 """Batches of a loader that are asked for before a backward pass: frameworks ask for one ahead."""
@@ -27,14 +29,15 @@ Begin = Callable[[Any], Instruments]
 class Training:
     """What this process trains, one loop after another as one."""
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: Begin, began_s: Callable[[], float] = process_began_s) -> None:
         """Wait for the first backward pass.
 
         Args:
             begin: makes the instruments, of the iterator whose batch was the first to be trained on; None where the
                 thread that trains has asked for none.
+            began_s: says when this process began.
         """
-        self._begin = begin
+        self._begin, self._began_s = begin, began_s
         self.begin_anew()
 
     def begin_anew(self) -> None:
@@ -42,6 +45,10 @@ class Training:
         self.instruments: Instruments | None = None
         self._loop: Loop
         """That of the instruments."""
+        self.wall: WallTime
+        """Where the process's time goes, once it trains."""
+        self._asked_s = self._received_s = 0.0
+        """When it last asked for a batch, and got one, before it trained."""
         self._thread = self._asking_thread = 0
         self._trained_on = set[Hashable]()
         self._asked = Counter[Hashable]()
@@ -78,21 +85,28 @@ class Training:
         """Note that the loop begins to iterate over a loader."""
         if self.instruments is None or self._loading or not self._is_here():
             return
-        before = self._pass
-        if self._turn_to(loader) and before == loader:  # it was left in its middle
+        before, trained_on = self._pass, self._turn_to(loader)
+        if trained_on and before == loader:  # it was left in its middle
             self._loop.close_pass()
             self._begin_pass(loader)
+        self.wall.turn_to("input" if trained_on else "validation")
 
     def ask(self, iterator: Any, loader: Hashable) -> tuple[bool, Any]:
         """Note that the loop asks for a batch; whether it is to get the one before again, and that one."""
         if self._loading or not self._is_here():
             return False, None
         self._loading, self._counts = True, self.instruments is not None and self._turn_to(loader)
-        self._asking_thread, self._iterator, self._asked_loader = threading.get_ident(), weakref.ref(iterator), loader
+        self._asking_thread, self._asked_loader = threading.get_ident(), loader
+        if self._iterator is None or self._iterator() is not iterator:
+            self._iterator = weakref.ref(iterator, self._note_left)
         self._asked[loader] += 1
         self._last = loader
         if self._counts and self._loop.in_body:
             self._loop.mark(self._part)  # of a step that asks for more than one batch
+        if self.instruments is None:
+            self._asked_s = HostStamps.now()
+        else:
+            self.wall.turn_to("input" if self._counts else "validation")
         again = self._counts and self._loop.ask()
         return again, self._held.get(loader)
 
@@ -101,7 +115,10 @@ class Training:
         if not self._is_asked_by(iterator):
             return
         self._loading = False
+        if self.instruments is None:
+            self._received_s = HostStamps.now()
         if self._counts:
+            self.wall.turn_to("training")
             self._loop.receive(batch, iterator)
             if self._loop.keeps_batch:
                 self._held[self._asked_loader] = batch
@@ -118,6 +135,26 @@ class Training:
             self._loop.run_out()
             self._loop.close_pass()
             self._pass = None
+        if self.instruments is not None:
+            self.wall.turn_to("other")
+
+    def _note_left(self, iterator: weakref.ReferenceType[Any]) -> None:
+        """Note that the loop has left an iterator: after the batch was trained on, the step is over."""
+        if iterator is self._iterator and self._has_trained and self.wall.part == "training" and self._is_here():
+            self.wall.turn_to("other")
+
+    def begin_call(self, part: str) -> str | None:
+        """Note that the job calls something that is no part of a step; the part that it was in, where that counts."""
+        if self.instruments is None or not self._is_here():
+            return None
+        before = self.wall.part
+        self.wall.turn_to(part)
+        return before
+
+    def end_call(self, before: str | None) -> None:
+        """Note its end; `before`: what `begin_call` gave."""
+        if before is not None:
+            self.wall.turn_to(before)
 
     def _is_asked_by(self, iterator: Any) -> bool:
         """Whether this is the end of what `ask` began: loaders within loaders, and other threads', are none of ours."""
@@ -172,6 +209,12 @@ class Training:
         self._thread = threading.get_ident()
         if self._asking_thread != self._thread:
             self._iterator, self._asked, self._last, self._loading = None, Counter(), None, False
+        self.wall = WallTime(self._began_s())
+        if self._iterator is not None:
+            self.wall.turn_to("input", self._asked_s)
+            self.wall.turn_to("training", self._received_s)
+        else:
+            self.wall.turn_to("training")
         self.instruments = self._begin(None if self._iterator is None else self._iterator())
         self._loop = self.instruments.loop
         self._loop.num_uncounted += 1  # the step under way

@@ -15,6 +15,7 @@ from typing import Any
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.thresholds import MIN_STEPS
 from benchsuite.analysis.judging.verdict import verdict
+from benchsuite.analysis.memory_growth import memory_caveats
 from benchsuite.analysis.metrics import foreign_cores, slowest_rank, watched_figures
 from benchsuite.analysis.record_builder import BESIDE_VERDICT, Measuring, details_of
 from benchsuite.contract.trial_spec import digest
@@ -22,7 +23,7 @@ from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding, foreign_load
 from benchsuite.inside.samples import PARTS, STEADY_TURNS, RankSamples
 from benchsuite.results.render import judged
-from benchsuite.results.render.words import counted, typed
+from benchsuite.results.render.words import counted, duration, typed
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 
 SWEEP = "watch"
@@ -34,6 +35,17 @@ PRINTED = {"load": "waiting for input", "h2d": "copy to the device", "other": "r
 OTHERS_LOAD = (
     "this loop's body includes waiting for another watched loader, {:.0%} of the step: its own answer tells why"
 )
+WALL = {
+    "start_up": "start-up",
+    "training": "training",
+    "input": "waiting for input",
+    "validation": "validation",
+    "checkpoints": "checkpoints",
+    "logging": "logging",
+    "other": "between passes",
+    "end": "after the last step",
+}
+"""Where a job's time goes, by the names of `inside.wall_time`."""
 COLUMNS = 100
 BAR = 20
 """Characters of the bar of all of a step."""
@@ -66,6 +78,8 @@ class Told:
     """Seconds until steps began to count."""
     others_load_share: float = 0.0
     """Share of the steps in which another watched loop of this thread waited for its input."""
+    wall_s: Mapping[str, float] | None = None
+    """Where the time of the job went: seconds of each part (`inside.wall_time.WALL_PARTS`)."""
     data_can_be_named: bool = True
     """Whether the user could have said where the samples lie."""
 
@@ -81,7 +95,8 @@ def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores, watched=True)
     judged = verdict(found, setting, ranks)
     found |= {} if judged is None else judged.figures()
-    return found | {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}
+    counted = {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}
+    return found | counted | {"wall_time_s": told.wall_s}
 
 
 def _is_whole(told: Told) -> bool:
@@ -114,6 +129,7 @@ def caveats(ranks: Sequence[RankSamples], told: Told) -> list[tuple[str, str]]:
     others = foreign_cores(ranks) if _is_whole(told) else None
     if others is not None and (load := foreign_load(*others)):
         found.append(("foreign_load", load))
+    found += memory_caveats(ranks)
     if told.cut_short_by is not None:
         found.append(("cut_short", f"the loop ended by {told.cut_short_by}"))
     return found
@@ -142,7 +158,7 @@ def record_of(
     point = digest({"watch": spec})
     measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=point, repeat=repeat)
     values = TrialFigures.model_validate(dict(found))
-    beside = {name: found[name] for name in BESIDE_VERDICT if found.get(name)}
+    beside = {name: found[name] for name in (*BESIDE_VERDICT, "wall_time_s") if found.get(name)}
     made = measured.record("failed" if reason else "ok", details_of(noted), reason=reason, figures=values, **beside)
     assert isinstance(made, TrialRecord)
     return made
@@ -159,16 +175,25 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
     return [
         head,
         *_wrapped(_answer(found)),
-        *(_wrapped(f"Try {found['bottleneck_remedy']}.") if found["bottleneck_remedy"] else []),
+        *_wrapped(judged.advice(found["bottleneck_remedy"])),
         *_table(found),
         _rates(found, told.data_can_be_named and told.reads_counted is None),
         *([] if found["au"] is None else [f"utilization {found['au']:.2f} = {found['utilization_is']}"]),
         *_own(found),
         *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
         *([OTHERS_LOAD.format(told.others_load_share)] if told.others_load_share >= HIDDEN_SHARE else []),
-        *_before(ranks[0], told),
+        *(_before(ranks[0], told) if told.wall_s is None else _wrapped(_where_time_went(told.wall_s))),
         *([f"{told.num_replayed} steps were trained on batches seen before"] if told.num_replayed else []),
     ]
+
+
+def _where_time_went(wall_s: Mapping[str, float]) -> str:
+    """Where the time of a job went, the most first."""
+    total_s = sum(wall_s.values())
+    parts = sorted(wall_s, key=lambda part: -wall_s[part])
+    shares = [f"{WALL[part]} {judged.percent(wall_s[part] / total_s)}" for part in parts]
+    told = [share for part, share in zip(parts, shares, strict=True) if wall_s[part] >= HIDDEN_SHARE * total_s]
+    return f"where the {duration(total_s)} went: {', '.join(told)}"
 
 
 def _before(rank: RankSamples, told: Told) -> list[str]:

@@ -75,8 +75,9 @@ class Answers:
         written = [rank.written_at_s for training in found for rank in training.ranks]
         if written == self._answered:
             return
+        ended_at_s = None if code is None else time.time()
         for training in found:
-            answer = training.answer(self.begun, self.options.name, self._cut_short_by(code))
+            answer = training.answer(self.begun, self.options.name, self._cut_short_by(code), ended_at_s)
             if not self._answered:
                 say(*answer.lines)
             self._store(answer.record, training)

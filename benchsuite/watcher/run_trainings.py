@@ -6,6 +6,7 @@ import secrets
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from benchsuite.inside.files import own_folders, read_plain
 from benchsuite.inside.guard import Guard
 from benchsuite.inside.instruments import Instruments
 from benchsuite.inside.looks import Looker
+from benchsuite.inside.memory import MemoryLog
 from benchsuite.inside.rank_file import Loader, RankReport, Reporter
 from benchsuite.inside.samples import RankSamples
 from benchsuite.results.store.record import TrialRecord
@@ -72,9 +74,22 @@ class TrainingOfRun(NamedTuple):
             others_load_share=first.loop.others_load_share,
         )
 
-    def answer(self, begun: Measuring, name: str | None, cut_short_by: str | None) -> Answer:
-        """Judge what is there."""
-        told = self.told(name, cut_short_by)
+    def _wall_s(self, begun: Measuring, ended_at_s: float | None) -> dict[str, float] | None:
+        """Where the time of the job went, by its first rank; what came before its process and after it included."""
+        first, found = self.first, self.first.samples.wall_s
+        if found is None:
+            return None
+        began_at_s = datetime.fromisoformat(begun.started_at).timestamp()
+        before_s = first.written_at_s - sum(found.values()) - began_at_s
+        after_s = 0.0 if ended_at_s is None else ended_at_s - first.written_at_s
+        start_up_s, end_s = found.get("start_up", 0.0) + max(0.0, before_s), found.get("end", 0.0) + max(0.0, after_s)
+        return {**found, "start_up": start_up_s, "end": end_s}
+
+    def answer(
+        self, begun: Measuring, name: str | None, cut_short_by: str | None, ended_at_s: float | None = None
+    ) -> Answer:
+        """Judge what is there; `ended_at_s`: when the command ended, in seconds since 1970, None while it runs."""
+        told = replace(self.told(name, cut_short_by), wall_s=self._wall_s(begun, ended_at_s))
         counted = [rank.samples for rank in self.ranks if rank.samples.blocks[0].num_steps]
         found = figures(counted, told) if counted else {}
         noted = caveats(counted, told) if counted else []
@@ -129,7 +144,7 @@ def keep_reports(store: ResultsStore, begun: Measuring, instruments: Instruments
     loop, reporter = instruments.loop, Reporter(folder, OF_WATCH, name, instruments, loader)
     guard = Guard(f"benchsuite.watch: {name} is no longer measured while it trains")
     loop.note_step = guard(reporter.note_step, default=False)
-    loop.looker = Looker(loop.phase, loop.reading, guard(reporter.write))
+    loop.looker = Looker(loop.phase, loop.reading, guard(reporter.write), memory=MemoryLog())
     return folder
 
 

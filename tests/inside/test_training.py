@@ -23,7 +23,8 @@ class Trained:
 
     def __init__(self, clock: Clock, replays: bool = False) -> None:
         self.clock, self.loop = clock, Loop(repeat("counted"), keeps_batch=replays)
-        self.training = Training(lambda iterator: Instruments(self.loop))
+        began_s = clock()
+        self.training = Training(lambda iterator: Instruments(self.loop), lambda: began_s)
 
     def batches(self, name: str, count: int, load_s: float = 0.0) -> Iterator[int]:
         """A pass over a loader of this name; each batch takes so long to come."""
@@ -249,3 +250,36 @@ def test_an_iterator_is_the_jobs_to_keep(trained: Trained):
     trained.training.receive(iterator, 0)
     del iterator
     assert kept() is None
+
+
+def test_where_the_time_goes(trained: Trained):
+    trained.clock.passes(5.0)
+    plain_steps(trained, trained.batches("train", 3, 0.2))
+    trained.clock.passes(4.0)
+    for _ in trained.batches("valid", 2, 0.1):
+        trained.compute(0.3)
+    before = trained.training.begin_call("checkpoints")
+    trained.clock.passes(2.0)
+    trained.training.end_call(before)
+    trained.clock.passes(1.0)
+    found = trained.training.wall.told()
+    steps = {"start_up": 5.0, "training": 3 * 6.5, "input": 0.6}
+    assert found == pytest.approx(steps | {"validation": 0.8, "checkpoints": 2.0, "other": 4.0, "end": 1.0})
+    assert sum(found.values()) == pytest.approx(trained.clock() - 100.0)
+
+
+def test_a_loop_that_is_left_is_at_its_end(trained: Trained):
+    batches = trained.batches("train", 10)
+    for number, _ in enumerate(batches):
+        trained.compute(0.1)
+        trained.backward(0.2)
+        trained.step(0.1)
+        if number == 4:
+            break
+    batches.close()
+    trained.clock.passes(3.0)
+    assert trained.training.wall.told()["end"] == pytest.approx(3.0)
+
+
+def test_calls_of_a_process_that_does_not_train_are_no_parts(trained: Trained):
+    assert trained.training.begin_call("checkpoints") is None
