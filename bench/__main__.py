@@ -28,6 +28,7 @@ SECTIONS = {
     "stock": "`data.reader: stock` over the plainest script with the same library",
     "epochs": "utilization of an epoch, by `measure.epochs: 1` and by cold windows, beside whole epochs",
     "causes": "causes of loops and trials that others have made",
+    "remedies": "advised remedies, applied, beside what they promise",
     "sessions": "how far ten sessions of one point differ",
     "loaders": "every format and loader over preadv and over the plainest use of its library",
     "sequences": "the same for the token sequences of language models",

@@ -95,25 +95,25 @@ def judged(case: Case, here: Path) -> Judged:
     """Run a case and return what was said of it."""
     with tempfile.TemporaryDirectory(prefix="benchsuite-cause-") as temporary:
         folder = Path(temporary)
-        command = _loop(case, here, folder) if case.path.suffix == ".py" else _trial(case, here, folder)
+        command = loop_command(case, here, folder) if case.path.suffix == ".py" else _trial(case, here, folder)
         root = str(Path(__file__).parents[1])
         env = os.environ | {"CAUSE_STORE": str(folder / "store"), "PYTHONPATH": f"{here}:{root}", "CAUSE_SUITE": root}
         try:
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         except subprocess.TimeoutExpired:
             return Judged(case, None, f"not within {DEADLINE_S} s")
-        records = _records(folder / "store")
-        if not records:
+        found = records(folder / "store")
+        if not found:
             return Judged(case, None, done.stderr.strip()[-200:])
         if "KEEP" in os.environ and case.path.suffix == ".yaml":
             keep(Path(os.environ["KEEP"]), case, folder, here)
-        figures = records[-1]["figures"]
+        figures = found[-1]["figures"]
         if not figures.get("bottleneck"):
-            return Judged(case, None, str(records[-1].get("reason")))
+            return Judged(case, None, str(found[-1].get("reason")))
         return Judged(case, f"{figures['bottleneck']}/{figures.get('cause') or 'none'}")
 
 
-def _loop(case: Case, here: Path, folder: Path) -> list[str]:
+def loop_command(case: Case, here: Path, folder: Path) -> list[str]:
     words = [str(here / case.path.name), str(folder / "work")]
     if case.ranks == 1:
         return [sys.executable, *words]
@@ -130,7 +130,7 @@ def _trial(case: Case, here: Path, folder: Path) -> list[str]:
     return [sys.executable, "-m", "benchsuite", "trial", str(file), "--store", str(folder / "store")]
 
 
-def _records(store: Path) -> list[dict[str, Any]]:
+def records(store: Path) -> list[dict[str, Any]]:
     lines = [
         line
         for path in sorted(store.glob("segments/*.jsonl"))

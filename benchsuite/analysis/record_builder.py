@@ -38,7 +38,7 @@ from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.storage.observe.io_profile import profile_of
 
 RANKS = TypeAdapter(list[RankSamples])
-BESIDE_VERDICT = ("evidence", "alternatives", "remedies")
+BESIDE_VERDICT = ("evidence", "alternatives", "remedies", "gains")
 """Fields of a record that say more of its verdict."""
 CLOCK_SET_S = 10.0
 """How far the clock of the day may fall behind the monotonic one: gathering facts comes before it is first read."""

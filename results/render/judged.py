@@ -56,7 +56,6 @@ SAID: Mapping[str, str] = {
     "cheaper_collate": "a cheaper collate function",
     "fewer_tensors": "fewer, larger tensors per batch",
     "smaller_tensors": "smaller tensors (uint8 instead of float32, padded less)",
-    "longer_queue": "a longer queue (prefetch_factor)",
     "smaller_buffer": "a smaller shuffle buffer",
     "staying_workers": "keeping workers between passes (persistent_workers=True)",
     "more_cores": "more cores per rank",
@@ -80,6 +79,8 @@ SAID: Mapping[str, str] = {
     "quiet_disk": "measuring again while nothing else reads from this disk: those reads hide what your job does",
     "profile": "--profile torch: it measures exposed communication within compiled blocks",
 }
+NOTHING = "nothing that benchsuite knows of"
+"""What helps where no remedy gains anything."""
 SHARES: Mapping[str, str] = {
     "input_stall_fraction": "waiting for input",
     "cpu_contention_fraction": "waiting for a core",
@@ -97,6 +98,9 @@ MARKED: Mapping[str, str] = {
     "h2d": "the copy to the device",
     "forward": "the forward part",
     "optimizer": "the optimizer",
+    "backward": "the backward part",
+    "load": "waiting for input",
+    "other": "the rest of the loop body",
 }
 """Marked parts of a step."""
 Numbers = Mapping[str, Any]
@@ -178,6 +182,11 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         slow, fast = (ms(numbers[f"{pace}_part_s"]) for pace in ("slow", "fast"))
         of = f"rank {numbers['slowest_rank']}", f"rank {numbers['fastest_rank']}"
         found.append(f"{MARKED[numbers['slow_part']]} takes {slow} on {of[0]} and {fast} on {of[1]}")
+    if "slow_core_wait_fraction" in numbers:
+        waits, other = (percent(numbers[f"{pace}_core_wait_fraction"]) for pace in ("slow", "fast"))
+        found.append(f"rank {numbers['slowest_rank']} waits for a core {waits} of the time, the other {other}")
+    if "slowest_in_steps_fraction" in numbers:
+        found.append(f"it is the slowest in {percent(numbers['slowest_in_steps_fraction'])} of the steps")
     if "communication" in verdicts and numbers.get("bubble_fraction"):
         found.append(
             f"that includes waiting for other pipeline stages ({percent(numbers['bubble_fraction'])} of the step)"
@@ -266,12 +275,44 @@ def _foreign(numbers: Numbers) -> str:
     return f"{said}, and the training waited for a core {percent(numbers['cpu_contention_fraction'])} of the time"
 
 
-def remedy(names: Sequence[str], numbers: Numbers) -> str | None:
-    """What helps, in words; None where nothing is known to."""
+def remedy(
+    verdict: str, names: Sequence[str], numbers: Numbers, gains: Mapping[str, Numbers] | None = None
+) -> str | None:
+    """What helps, in words, with what a step would take; `NOTHING` where all is known to gain nothing, None where no
+    remedy is known."""
     fitting = numbers.get("fitting_threads")
     said = SAID if fitting is None else {**SAID, "fewer_threads": f"fewer threads (threads_per_rank: {fitting})"}
-    words = [said[name] for name in names]
-    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words) or None
+    gains = gains or {}
+    words = [_with_gain(name, said[name], gains.get(name, {})) for name in names]
+    if not words:
+        return None if verdict in ("compute", "none", "cannot_tell") else NOTHING
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _with_gain(name: str, said: str, gain: Numbers) -> str:
+    """A remedy with what it gives and needs: "staging (at best 99 ms a step instead of 198)"."""
+    if "step_s" not in gain:
+        return said
+    pace, now = "at best" if gain["at_best"] else "about", ms(gain["now_s"]).removesuffix(" ms")
+    gives = f"{pace} {ms(gain['step_s'])} a step instead of {now}"
+    of_cores, workers = gain.get("of_cores"), gain.get("workers")
+    if name == "more_workers" and workers is not None:
+        said = f"{counted(workers, 'worker')} instead of {gain['workers_now'] or 'none'}"
+        gives += "" if of_cores is None else f"; needs {gain['cores']:.1f} of {_cores(of_cores)} cores"
+    elif name == "more_cores" and of_cores is not None:
+        gives += f", with {_cores(of_cores)} cores" + ("" if workers is None else f" and {counted(workers, 'worker')}")
+    return f"{said} ({gives})"
+
+
+def _cores(count: float) -> str:
+    return f"{count:.0f}" if count >= 1.5 else f"{count:.1f}"
+
+
+def advice(remedy: str | None) -> str:
+    """What to do next, in a sentence; empty where nothing is known to help."""
+    if remedy == NOTHING:
+        return f"{NOTHING[:1].upper()}{NOTHING[1:]} would make these steps shorter."
+    return f"Try {remedy}." if remedy else ""
 
 
 def too_few(steps: int) -> str:

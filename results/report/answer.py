@@ -160,7 +160,7 @@ def _limit(row: Row) -> str:
         return f"What limits it is unknown{f': {why}' if why else ''}."
     if verdict == "none":
         return "Nothing holds it back."
-    helps = "" if is_missing(remedy) or not remedy else f" What may help: {remedy}."
+    helps = "" if is_missing(remedy) or not remedy else f" {judged.advice(remedy)}"
     if verdict == "mixed":
         why = _evidence(row)
         return f"It is limited by several things{f': {why}' if why else ''}.{helps}"

@@ -28,7 +28,8 @@ STEP = (
     "other_s",
     "step_s_mean",
 )
-NESTED = ("figures", "spec", "dataset", "env", "io_profile", "traces", "evidence", "alternatives", "remedies")
+JUDGED = ("evidence", "alternatives", "remedies", "gains")
+NESTED = ("figures", "spec", "dataset", "env", "io_profile", "traces", "wall_time_s", *JUDGED)
 """Fields of a record that are no columns as they are."""
 OF_A_TRIAL = ("trial_id", "record_id", "repeat", "caveats", "caveat_details")
 IN_WORDS = {*VERDICT, "au_epoch_rule", "flops_convention", "mount_counter", "ceilings_record_id", "roof_source"}

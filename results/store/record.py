@@ -464,7 +464,15 @@ class Record(BaseModel):
     alternatives: list[str] | None = Field(
         None, description="VERDICT/CAUSE of those that lie near to each other, where none of them is named"
     )
-    remedies: list[str] | None = Field(None, description="what would help, by the same numbers")
+    remedies: list[str] | None = Field(None, description="what would help, by the same numbers; the best first")
+    gains: dict[str, dict[str, float | int | bool]] | None = Field(
+        None,
+        description="of these, by name: seconds of a step with it (`step_s`) and now (`now_s`), whether at best, and "
+        "the workers and cores that it needs",
+    )
+    wall_time_s: dict[str, float] | None = Field(
+        None, description="of a command under `benchsuite run`: where its time went, seconds by part"
+    )
     io_profile: dict[str, Any] | None = Field(
         None,
         description="what readers did with files, where profiled (`benchsuite.storage.observe.io_profile.profile_of`)",

@@ -1,6 +1,7 @@
 """What holds ranks back that is seen only by comparing them."""
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from benchsuite.analysis.judging import lost_time
@@ -8,7 +9,10 @@ from benchsuite.analysis.judging.lost_time import UNSEEN, Where, num_steps
 from benchsuite.analysis.judging.shares import share_of
 from benchsuite.analysis.judging.thresholds import (
     COMMUNICATION_SHARE,
+    CONTENTION_SHARE,
     FEWER_BATCHES,
+    LONGER_PART,
+    NAMED_STEPS,
     SLOWER_RANK,
 )
 from benchsuite.inside.samples import RankSamples
@@ -53,6 +57,62 @@ def slow_part(ranks: Sequence[RankSamples]) -> dict[str, float | str]:
         return {}
     seen: dict[str, float | str] = {"slow_part": part, "slowest_rank": ranks[slow].rank, "slow_part_s": times[slow]}
     return seen | {"fastest_rank": ranks[fast].rank, "fast_part_s": times[fast]}
+
+
+def slow_part_of_marked(ranks: Sequence[RankSamples], slowest: int) -> dict[str, float | str]:
+    """What the slowest of ranks whose exchanges are marked does longer than the others; empty where that is little.
+
+    Besides: in which share of the steps it was the slowest, and how long it and the quickest wait for a core.
+    """
+    slow, others = (
+        next(rank for rank in ranks if rank.rank == slowest),
+        [rank for rank in ranks if rank.rank != slowest],
+    )
+    mine, theirs = _parts_of_step_s(slow), [_parts_of_step_s(rank) for rank in others]
+    named = [name for name in mine if name not in WAITS_FOR_OTHERS and all(name in each for each in theirs)]
+    beyond = {name: mine[name] - median(each[name] for each in theirs) for name in named}
+    part = max(beyond, key=lambda name: beyond[name], default="")
+    if not part or beyond[part] <= LONGER_PART * sum(mine.values()):
+        return {}
+    fast = min(others, key=lambda rank: _parts_of_step_s(rank)[part])
+    seen: dict[str, float | str] = {
+        "slow_part": part,
+        "slow_part_s": mine[part],
+        "fastest_rank": fast.rank,
+        "fast_part_s": _parts_of_step_s(fast)[part],
+    }
+    waits = [_core_wait(rank) for rank in (slow, fast)]
+    if waits[0] - waits[1] > CONTENTION_SHARE:
+        seen |= {"slow_core_wait_fraction": waits[0], "fast_core_wait_fraction": waits[1]}
+    share = _slowest_in(slow, others)
+    return seen if share is None else seen | {"slowest_in_steps_fraction": share}
+
+
+WAITS_FOR_OTHERS = frozenset({"communication", "bubble"})
+
+
+def _core_wait(rank: RankSamples) -> float:
+    """Share of its counted steps that a rank waits for a core."""
+    blocks = [block for block in rank.blocks if block.kind in ("loader", "plain")]
+    return sum(block.run_queue_s or 0.0 for block in blocks) / (sum(block.steps_s for block in blocks) or 1.0)
+
+
+def _slowest_in(slow: RankSamples, others: Sequence[RankSamples]) -> float | None:
+    """Share of the steps in which a rank takes longest by itself; None where ranks' steps are not known one by one."""
+    mine, theirs = _own_steps_s(slow), [_own_steps_s(rank) for rank in others]
+    if len(mine) < NAMED_STEPS or any(len(each) != len(mine) for each in theirs):
+        return None
+    slowest = [own > max(each[step] for each in theirs) for step, own in enumerate(mine)]
+    return sum(slowest) / len(mine)
+
+
+def _own_steps_s(rank: RankSamples) -> list[float]:
+    """Seconds of each kept step without waiting for others."""
+    block = next((block for block in rank.blocks if block.kind in ("loader", "plain")), None)
+    if block is None or block.every != 1:
+        return []
+    own = [seconds for name, seconds in block.parts.items() if name not in WAITS_FOR_OTHERS]
+    return [sum(parts) for parts in zip(*own, strict=True)]
 
 
 def _parts_of_step_s(rank: RankSamples) -> dict[str, float]:

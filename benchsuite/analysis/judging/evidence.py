@@ -6,10 +6,18 @@ from statistics import fmean, median
 from typing import Any
 
 from benchsuite.analysis.judging import lost_time
-from benchsuite.analysis.judging.between_ranks import slow_part
+from benchsuite.analysis.judging.between_ranks import slow_part, slow_part_of_marked
 from benchsuite.analysis.judging.lost_time import COMPUTE, UNSEEN, Shares, Where, num_steps
 from benchsuite.analysis.judging.setting import Setting
-from benchsuite.analysis.judging.shares import amplification, locked_looks, of_body, queued_share, share_of, start_s
+from benchsuite.analysis.judging.shares import (
+    amplification,
+    ended_share,
+    locked_looks,
+    of_body,
+    queued_share,
+    share_of,
+    start_s,
+)
 from benchsuite.analysis.judging.thresholds import (
     FULL_THREAD,
     LONG_STEP,
@@ -66,6 +74,7 @@ def evidence_of(
         "memory_stall_fraction": used.memory_stall_fraction if used is not None else None,
         "idle_cores": used.idle_cores if used is not None else None,
         "locked_looks_fraction": locked_looks(rank) or None,
+        "ended_looks_fraction": ended_share(rank) or None,
         "hidden_looks_fraction": _hidden(looks) if looks is not None else None,
         "readers_seen": 0 if looks is not None and _waits_for_strangers(looks) else None,
         "worker_start_s": fmean(of_workers) if (of_workers := start_s(rank)) else None,
@@ -80,6 +89,8 @@ def evidence_of(
     found |= _long_steps(rank)
     if len(ranks) > 1 and figures.get("communication_min_s") is None:
         found |= slow_part(ranks)
+    elif figures.get("slowest_rank") is not None and Where("imbalance", "slow_rank") in lost:
+        found |= slow_part_of_marked(ranks, figures["slowest_rank"])
     found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
     return {name: value for name, value in found.items() if value is not None}

@@ -1,23 +1,26 @@
-"""What helps against what holds a loop back, by name."""
+"""What helps against what holds a loop back, by name, and what it would give."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from benchsuite.analysis.judging.gains import Gain, Known, ranked
 from benchsuite.analysis.judging.judge import Found
 from benchsuite.analysis.judging.lost_time import Where
+from benchsuite.analysis.judging.pipeline import pipeline_of
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.shares import waits_for_cores
-from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, IDLE_CORES, MANY_TENSORS, SATURATED_SHARE
+from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, MANY_TENSORS
+from benchsuite.inside.samples import RankSamples
 
 REMEDIES: Mapping[str, Sequence[str]] = {
     "storage/reads": ("shards", "more_workers", "staging", "faster_storage"),
     "storage/mapped_pages": ("staging", "read_ahead", "more_workers"),
     "storage/amplification": ("smaller_chunks",),
-    "preprocessing/decode": ("more_workers", "cheaper_data"),
-    "preprocessing/collate": ("cheaper_collate", "more_workers"),
-    "preprocessing/hand_over": ("fewer_tensors", "smaller_tensors", "longer_queue"),
+    "preprocessing/decode": ("more_workers", "cheaper_data", "more_cores"),
+    "preprocessing/collate": ("cheaper_collate", "more_workers", "more_cores"),
+    "preprocessing/hand_over": ("fewer_tensors", "smaller_tensors"),
     "preprocessing/shuffle_buffer": ("smaller_buffer", "staying_workers"),
-    "preprocessing": ("more_workers",),
+    "preprocessing": ("more_workers", "more_cores"),
     "client_cpu/cores": ("more_cores", "fewer_threads"),
     "client_cpu/affinity": ("unbind",),
     "waiting/lock": ("share_less",),
@@ -32,25 +35,33 @@ REMEDIES: Mapping[str, Sequence[str]] = {
     "imbalance/fewer_batches": ("even_batches",),
     "communication/communication": ("faster_links", "larger_batches"),
 }
-"""Names of what helps, the best first, by verdict and cause."""
-COMPUTING = frozenset({"preprocessing", "client_cpu"})
+"""Names of what helps, by verdict and cause; those of unknown gain are told in this order."""
 
 
-def remedies(found: Found, figures: Mapping[str, Any], setting: Setting) -> tuple[str, ...]:
-    """Names of what helps, the best first, as far as it is not done already."""
+def remedies(found: Found, figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> tuple[Gain, ...]:
+    """What helps, the best first, as far as it is not done already and gains something.
+
+    Args:
+        found: what holds the loop back.
+        figures: of the loop.
+        rank: the one that is judged.
+        setting: what else is known of it.
+    """
+    now = pipeline_of(figures, rank, setting, found.evidence)
+    return ranked(_meant(found, figures, setting), now, Known(figures, rank, found.evidence))
+
+
+def _meant(found: Found, figures: Mapping[str, Any], setting: Setting) -> Iterator[tuple[str, Where]]:
+    """Names of what helps, each with what it helps against."""
     meant = (found.where,) if found.where.cause or not found.alternatives else found.alternatives
-    names = dict.fromkeys(each for where in meant for each in _of(where, found, setting))
+    for where in meant:
+        for name in _of(where, found, figures, setting):
+            yield name, where
     if found.where.verdict == "compute" and waits_for_cores(figures) >= CROWDED_SHARE:  # its own threads do
-        names["fewer_threads"] = None
-    idle = float(found.evidence.get("idle_cores", IDLE_CORES))
-    computes = bool({where.verdict for where in meant} & COMPUTING)
-    full = idle < IDLE_CORES if setting.watched else not setting.leaves_cores(figures)
-    if full and computes:
-        names = dict.fromkeys("more_cores" if name == "more_workers" else name for name in names)
-    return tuple(names)
+        yield "fewer_threads", found.where
 
 
-def _of(where: Where, found: Found, setting: Setting) -> Sequence[str]:
+def _of(where: Where, found: Found, figures: Mapping[str, Any], setting: Setting) -> Sequence[str]:
     """What helps against one cause; without a known one what helps against any of its verdict is not told."""
     if where.verdict == "communication" and _bubble_is_most(found):
         return ("more_microbatches",)
@@ -64,8 +75,8 @@ def _of(where: Where, found: Found, setting: Setting) -> Sequence[str]:
     done |= {"staging"} if setting.staged else set()
     done |= {"staying_workers"} if found.evidence.get("workers_stay") else set()
     done |= {"more_workers"} if where.verdict == "waiting" and found.evidence.get("waits_in_body") else set()
-    if float(found.evidence.get("saturation", 0.0)) >= SATURATED_SHARE:
-        done |= {"more_workers"}
+    if setting.threads is not None and setting.fitting_threads(figures) is None:
+        done |= {"fewer_threads"}
     return [name for name in names if name not in done]
 
 

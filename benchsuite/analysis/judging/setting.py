@@ -58,15 +58,6 @@ class Setting:
         busy = figures.get("worker_busy_fraction" if self.watched else "reader_busy_fraction") or 0.0
         return float(readers * busy * (1.0 if computing is None else computing))
 
-    def leaves_cores(self, figures: Mapping[str, Any]) -> bool:
-        """Whether more workers would find a core, by their number or by what others use; True if unknown."""
-        ranks, workers, cores = self.ranks, self.num_workers, self.cores
-        if not ranks or not cores or workers is None or ranks * (workers + 1) < cores:
-            return True
-        if figures.get("reader_busy_fraction") is None and figures.get("worker_busy_fraction") is None:
-            return False
-        return bool(self.reader_cores(figures) + (figures.get("foreign_cpu_cores") or 0.0) + ranks < cores)
-
     def fitting_threads(self, figures: Mapping[str, Any]) -> int | None:
         """As many threads a rank as leave readers what they use; None where there are no more, or that is not known."""
         ranks, cores, threads = self.ranks, self.cores, self.threads

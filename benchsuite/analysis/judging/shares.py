@@ -150,12 +150,23 @@ def _all_looks(rank: RankSamples) -> list[Looks]:
 
 def _of_shards(shares: Shares, rank: RankSamples, setting: Setting) -> Shares:
     """Shares of waiting for input, told by what readers have to read and by what they get."""
-    if any(share_of(looks.readers, "ended") >= ENDED_SHARE for looks in _all_looks(rank)):
+    if ended_share(rank) >= ENDED_SHARE:
         return {Where("waiting", "no_shard"): 1.0}
     reads, amplified = Where("storage", "reads"), amplification(rank) if setting.samples_known else None
     if reads in shares and amplified is not None and amplified >= AMPLIFIED and _reads_pieces(rank):
         return {Where("storage", "amplification") if where == reads else where: s for where, s in shares.items()}
     return shares
+
+
+def ended_share(rank: RankSamples) -> float:
+    """Share of the looks at readers that see them with nothing more to read."""
+    return max((share_of(looks.readers, "ended") for looks in _all_looks(rank)), default=0.0)
+
+
+def idle_share(rank: RankSamples) -> float:
+    """Share of the looks at readers, while the loop waits for its input, that see them with nothing to do."""
+    readers = rank.looks.readers if rank.looks is not None else {}
+    return share_of(readers, "idle") if sum(readers.values()) >= LEAST_LOOKS else 0.0
 
 
 def _under_a_lock(shares: Shares, rank: RankSamples) -> Shares:

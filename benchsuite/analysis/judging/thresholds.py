@@ -74,6 +74,8 @@ FEWER_BATCHES = 0.10
 """A rank with this share of steps fewer than another has fewer batches; a step or two are those in flight."""
 SLOWER_RANK = 1.3
 """A rank whose own part of a step takes so much longer than another's is the one that is waited for."""
+LONGER_PART = 0.05
+"""A part that takes a rank so much of the step longer than others is why these wait for it; less is noise."""
 LEAST_LOOKS = 10
 """Shares of fewer looks are chance: of ten, seven are of one kind where it takes half of the time once in six times."""
 LONG_STEP = 3.0
@@ -86,3 +88,9 @@ TOLD_LINE = 0.1
 """A line that takes less of what it is part of is not where the time goes."""
 SURE_LOOKS = 2.0
 """Where a step is seen so often at a line, no step that comes to that line goes unseen."""
+FITTING_MODEL = 0.15
+"""A model of the pipeline that gives another step than was measured, by more than this, promises nothing."""
+MIN_GAIN = 0.05
+"""What a remedy is to gain at least: less is hardly measured, and is not worth the change."""
+MOST_WORKERS = 32
+"""Loader workers of one rank that are advised at most: each is a process with the dataset in its memory."""

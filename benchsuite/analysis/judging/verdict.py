@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchsuite.analysis.judging.doubts import Doubt, doubt, others_read
+from benchsuite.analysis.judging.gains import Gain
 from benchsuite.analysis.judging.judge import Found, judge
-from benchsuite.analysis.judging.lost_time import Where, num_steps
+from benchsuite.analysis.judging.lost_time import Where, hungriest, num_steps
 from benchsuite.analysis.judging.remedies import remedies
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.thresholds import MIN_STEPS
@@ -15,10 +16,10 @@ from benchsuite.inside.samples import RankSamples
 from benchsuite.results.render import judged
 from benchsuite.results.store.verdicts import CANNOT_TELL, Cause, Verdict
 
-HELPS: Mapping[str, tuple[str, ...]] = {
-    "foreign_load": ("idle_cores",),
-    "others_read": ("quiet_disk",),
-    "hidden_communication": ("profile",),
+HELPS: Mapping[str, tuple[Gain, ...]] = {
+    "foreign_load": (Gain("idle_cores"),),
+    "others_read": (Gain("quiet_disk"),),
+    "hidden_communication": (Gain("profile"),),
 }
 """What helps against a doubt."""
 
@@ -31,19 +32,22 @@ class Judgement:
     cause: Cause | None = None
     evidence: Mapping[str, float | int | str] | None = None
     alternatives: tuple[str, ...] = ()
-    remedies: tuple[str, ...] = ()
+    remedies: tuple[Gain, ...] = ()
+    """The best first."""
 
     def figures(self) -> dict[str, Any]:
         """The figures of a record that say it, and what stands beside them."""
-        numbers = dict(self.evidence or {})
+        numbers, names = dict(self.evidence or {}), [gain.name for gain in self.remedies]
+        gains = {gain.name: gain.told() for gain in self.remedies}
         return {
             "bottleneck": self.bottleneck,
             "cause": self.cause,
             "evidence": numbers,
             "alternatives": list(self.alternatives),
-            "remedies": list(self.remedies),
+            "remedies": names,
+            "gains": gains,
             "bottleneck_evidence": judged.evidence(self.bottleneck, self.cause, numbers, self.alternatives),
-            "bottleneck_remedy": judged.remedy(self.remedies, numbers),
+            "bottleneck_remedy": judged.remedy(self.bottleneck, names, numbers, gains),
         }
 
 
@@ -70,7 +74,7 @@ def verdict(figures: Mapping[str, Any], setting: Setting, samples: Sequence[Rank
     numbers, fitting = dict(found.evidence), setting.fitting_threads(figures)
     numbers |= {} if fitting is None else {"fitting_threads": fitting}
     named = tuple(map(str, found.alternatives))
-    return Judgement(verdict, cause, numbers, named, remedies(found, figures, setting))
+    return Judgement(verdict, cause, numbers, named, remedies(found, figures, hungriest([*samples]), setting))
 
 
 def _doubted(reason: Doubt) -> Judgement:

@@ -103,7 +103,8 @@ def fed_ranks(body: Words, step: Mapping[str, float] = FED) -> tuple[RankSamples
 def judged_loop(*ranks: RankSamples, counted: bool | None = None) -> Judgement:
     who, used = ranks[0].seen_readers, ranks[0].used_cores
     assert who and used
-    setting = Setting(who.num_readers, len(ranks), len(used.cpus), watched=True)
+    here = [rank for rank in ranks if rank.used_cores and rank.used_cores.node == used.node]
+    setting = Setting(who.num_readers, len(here), len(used.cpus), watched=True)
     judged = verdict(watched_figures(ranks, counted, True), setting, ranks)
     assert judged is not None
     return judged
@@ -486,6 +487,10 @@ def test_the_other_end_of_an_uncertain_au(au: float, au_error: float, expected: 
     assert (said(judged), set(judged.alternatives) - {expected}) == (expected, beside)
 
 
+def names(judged: Judgement) -> list[str]:
+    return [gain.name for gain in judged.remedies]
+
+
 DONE: list[tuple[str, dict[str, Any], str]] = [
     ("reads", {"staged": True}, "staging"),
     ("reads", {"file_per_sample": False}, "shards"),
@@ -495,23 +500,23 @@ DONE: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("word", "setting", "done"), DONE)
 def test_nothing_is_advised_that_is_done_already(word: str, setting: dict[str, Any], done: str) -> None:
-    remedies = judged_trial(trial(at(word)), reads_told=False, **setting).remedies
+    remedies = names(judged_trial(trial(at(word)), reads_told=False, **setting))
     assert remedies and done not in remedies
 
 
 def test_workers_that_stay_are_not_told_to() -> None:
-    remedies = judged_loop(loop({"shuffle": 80.0}, **FILLS)).remedies
+    remedies = names(judged_loop(loop({"shuffle": 80.0}, **FILLS)))
     assert remedies and "staying_workers" not in remedies
 
 
 def test_what_is_not_done_yet_is_advised() -> None:
-    assert {"staging", "shards"} <= set(judged_trial(READS).remedies)
+    assert {"staging", "shards"} <= set(names(judged_trial(READS)))
 
 
 @pytest.mark.parametrize(("tensors", "helps"), [(400, "fewer_tensors"), (2, "smaller_tensors")])
 def test_what_helps_handing_over_depends_on_the_number_of_tensors(tensors: int, helps: str):
     judged = judged_loop(loop(at("hand_over"), who={"batch_arrays": tensors}))
-    assert judged.remedies == (helps, "longer_queue")
+    assert names(judged) == [helps]
     assert judged.evidence is not None and judged.evidence["batch_tensors"] == tensors
 
 

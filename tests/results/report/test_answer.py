@@ -66,7 +66,7 @@ def test_a_worse_choice_says_in_which_part_of_the_step() -> None:
 def test_what_limits_the_best_comes_with_evidence_and_remedy() -> None:
     why = {"bottleneck": "preprocessing", "bottleneck_evidence": "AU 0.90; so", "bottleneck_remedy": "more workers"}
     [text] = said(choice("hdf5", [60.0, 61.0], **why), SLOW)
-    assert text.endswith("It is limited by preparing the samples. What may help: more workers.")
+    assert text.endswith("It is limited by preparing the samples. Try more workers.")
     assert grounds(choice("hdf5", [60.0, 61.0], **why), SLOW) == ["hdf5: AU 0.90; so"]
     other = why | {"bottleneck_evidence": "AU 0.83; so"}
     assert grounds(choice("hdf5", [60.0, 61.0], **other), SLOW) == [
