@@ -51,3 +51,8 @@ def slow_disk(path: Path, bytes_per_s: int) -> Iterator[None]:
 
     with throttled(path, bytes_per_s):
         yield
+
+
+def applied(name: str, default: Any) -> Any:
+    """The value of a remedy that the bench applies to this run; `default` where it does not."""
+    return json.loads(os.environ.get("APPLY", "{}")).get(name, default)

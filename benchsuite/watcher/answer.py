@@ -201,9 +201,10 @@ def _before(rank: RankSamples, told: Told) -> list[str]:
     counted_s = sum(block.steps_s for block in rank.blocks if block.kind == "loader")
     if told.before_s <= LONG_BEFORE * (told.before_s + counted_s):
         return []
-    first = "" if rank.first_batch_s is None else f", {rank.first_batch_s:.3g} s of them until the first batch"
+    first = "" if rank.first_batch_s is None else f", {duration(rank.first_batch_s)} of them until the first batch"
     steps = f"the {counted(told.num_uncounted, 'step')} before" if told.num_uncounted else "start-up"
-    return [f"{told.before_s:.3g} of {told.before_s + counted_s:.3g} s went to {steps}{first}: these are not counted"]
+    whole = f"{duration(told.before_s)} of {duration(told.before_s + counted_s)}"
+    return [f"{whole} went to {steps}{first}: these are not counted"]
 
 
 def progress_line(now: str, step: str, found: Mapping[str, Any], verdict: str) -> str:

@@ -8,12 +8,12 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 from benchsuite.analysis.judging.thresholds import NAMED_STEPS
 from benchsuite.analysis.record_builder import Measuring
@@ -30,6 +30,7 @@ from benchsuite.storage.observe.file_systems import file_system_of
 from benchsuite.watcher.answer import Told, caveats, figures, lines, record_of, saved_line
 from benchsuite.watcher.ranks import Ranks
 
+T = TypeVar("T")
 WRITTEN = "written"
 WITH_ACCELERATE = "; where Accelerate prepares loaders, watch what it returns: watch(accelerator.prepare(loader))"
 ONCE = (
@@ -211,6 +212,14 @@ class Token:
 
 _open: dict[int, Ending] = {}
 """The endings of watches that are still open."""
+_passes: "weakref.WeakSet[Generator[Any, None, None]]" = weakref.WeakSet()
+"""Passes that have been begun, and may be held."""
+
+
+def begun(one: Generator[T, None, None]) -> Generator[T, None, None]:
+    """A pass that is ended with the process at the latest, while Python is still whole."""
+    _passes.add(one)
+    return one
 
 
 def ender(token: Token, ending: Ending) -> "weakref.finalize[Any, Any]":
@@ -241,6 +250,9 @@ def conclude(ending: Ending) -> None:
 def _end_all() -> None:
     for ending in list(_open.values()):
         conclude(ending)
+    for one in list(_passes):
+        with suppress(Exception):  # one that runs in another thread ends with it
+            one.close()
 
 
 def heed_sigterm() -> None:

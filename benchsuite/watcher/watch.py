@@ -10,7 +10,7 @@ import errno
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +28,7 @@ from benchsuite.inside.workers import Inside, LookInside, TimedCollate
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.watcher.answer import QUESTION, SWEEP, figures, html
-from benchsuite.watcher.ending import Ending, Token, begun_at, conclude, ender, heed_sigterm, say
+from benchsuite.watcher.ending import Ending, Token, begun, begun_at, conclude, ender, heed_sigterm, say
 from benchsuite.watcher.run_trainings import keep_reports
 
 T = TypeVar("T")
@@ -99,6 +99,9 @@ class Watched:
 
     def _passes(self, loader: Iterable[T]) -> Iterator[T]:
         """One pass over a loader, watched while the watch has not ended."""
+        return begun(self._pass(loader))
+
+    def _pass(self, loader: Iterable[T]) -> Generator[T, None, None]:
         ending = self._ending
         if ending.has_ended:
             yield from loader

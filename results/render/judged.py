@@ -365,7 +365,7 @@ def limit(verdict: str, cause: str | None) -> str:
 
 def held(verdict: str, cause: str | None, numbers: Numbers, alternatives: Sequence[str] = ()) -> str:
     """The answer in a few words."""
-    name, near = name_of(verdict, cause), [NAMES[each.partition("/")[0]] for each in alternatives[:2]]
+    name, near = name_of(verdict, cause), [_near(each) for each in alternatives[:2]]
     if verdict == "mixed" and len(near) == 2:
         if near[0] == NAMES["compute"]:
             return f"Bottleneck: mostly computation, and {near[1]} takes a small part"
@@ -376,3 +376,8 @@ def held(verdict: str, cause: str | None, numbers: Numbers, alternatives: Sequen
     if name == "imbalance/slow_rank" and "slowest_rank" in numbers:
         return f"Bottleneck: rank {numbers['slowest_rank']:.0f} is slower than the others"
     return f"Bottleneck: {NAMES.get(name, NAMES[verdict])}"
+
+
+def _near(name: str) -> str:
+    """One of two between which it lies; a wait that has a cause by that."""
+    return CAUSES[name] if name.startswith("waiting/") else NAMES[name.partition("/")[0]]

@@ -133,12 +133,14 @@ for number in watch:
     assert ResultsStore(tmp_path).records()[0].caveats == ["cut_short"]
 
 
-def test_an_iterator_that_is_held_until_the_process_ends_costs_no_traceback():
-    """It is closed when Python has torn down what its end would use."""
-    said = in_new_process("""
-import sys, time, benchsuite
-batches = iter(benchsuite.watch([0] * 60, warmup_steps=2, name="held"))
-sys.held = batches
+@pytest.mark.parametrize("holds", ["", "sys.held = batches", "benchsuite.held = batches"])
+def test_an_iterator_that_is_held_until_the_process_ends_costs_no_traceback(holds: str):
+    """It would be closed when Python has torn down what its end uses."""
+    said = in_new_process(f"""
+import sys, time, benchsuite, torch
+loader = torch.utils.data.DataLoader(range(60))
+batches = iter(benchsuite.watch(loader, warmup_steps=2, name="held"))
+{holds}
 for _ in range(40):
     next(batches)
     time.sleep(0.02)

@@ -20,7 +20,7 @@ class Gain:
     step_s: float | None = None
     """None: not known."""
     now_s: float | None = None
-    """What it takes now."""
+    """What it takes now, as measured."""
     at_best: bool = False
     """Whether it is what would be left of the step if the cause were gone: the remedy may take away less of it."""
     workers: int | None = None
@@ -104,11 +104,11 @@ def _gain(name: str, where: Where, now: Pipeline, known: Known) -> Gain | None:
         return Gain(name)
     if then.step_s > (1 - MIN_GAIN) * now.step_s:
         return None
-    is_more = then.workers != now.workers
+    is_more, measured_s = then.workers != now.workers, float(known.figures["step_s_mean"])
     return Gain(
         name,
-        step_s=then.step_s,
-        now_s=now.step_s,
+        step_s=measured_s * then.step_s / now.step_s,
+        now_s=measured_s,
         at_best=TAKEN.get(name) == 1.0,
         workers=then.workers if is_more else None,
         workers_now=now.workers if is_more else None,

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.shares import idle_share, share_of
-from benchsuite.analysis.judging.thresholds import FITTING_MODEL, MOSTLY_KEPT_UP_AU, QUOTA_SHARE
+from benchsuite.analysis.judging.thresholds import FITTING_MODEL, MAIN_SHARE, MOSTLY_KEPT_UP_AU, QUOTA_SHARE
 from benchsuite.inside.samples import RankSamples
 
 BEGINNINGS = ("waiting/worker_start", "preprocessing/shuffle_buffer")
@@ -74,12 +74,15 @@ def pipeline_of(
     seen, step_s, stall = rank.seen_readers, figures["step_s_mean"], figures.get("input_stall_fraction")
     if seen is None or stall is None:
         return None
+    workers = seen.num_readers if setting.watched else setting.num_workers or 0
+    if not workers and rank.looks is not None and share_of(rank.looks.load, "waits_for_readers") >= MAIN_SHARE:
+        return None  # threads read, of which it is not known how many
     begins, handing, reads = (
         sum(float(evidence.get(f"{name}_fraction", 0.0)) for name in names)
         for names in (BEGINNINGS, (HAND_OVER,), READS)
     )
     of_loop = min(handing, stall * share_of(rank.looks.load, "hand_over")) if rank.looks is not None else 0.0
-    waits, workers = max(0.0, stall - begins - of_loop), seen.num_readers
+    waits = max(0.0, stall - begins - of_loop)
     begins_s, loop_s = begins * step_s, (1 - max(stall, begins + of_loop) + of_loop) * step_s
     if not workers:
         reading_s = waits * step_s

@@ -9,7 +9,7 @@ from benchsuite.analysis.judging.lost_time import Where
 from benchsuite.analysis.judging.pipeline import pipeline_of
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.shares import waits_for_cores
-from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, MANY_TENSORS
+from benchsuite.analysis.judging.thresholds import CROWDED_SHARE, IDLE_CORES, MANY_TENSORS
 from benchsuite.inside.samples import RankSamples
 
 REMEDIES: Mapping[str, Sequence[str]] = {
@@ -75,6 +75,8 @@ def _of(where: Where, found: Found, figures: Mapping[str, Any], setting: Setting
     done |= {"staging"} if setting.staged else set()
     done |= {"staying_workers"} if found.evidence.get("workers_stay") else set()
     done |= {"more_workers"} if where.verdict == "waiting" and found.evidence.get("waits_in_body") else set()
+    if where.verdict == "preprocessing" and float(found.evidence.get("idle_cores", 0.0)) >= IDLE_CORES:
+        done |= {"more_cores"}
     if setting.threads is not None and setting.fitting_threads(figures) is None:
         done |= {"fewer_threads"}
     return [name for name in names if name not in done]
