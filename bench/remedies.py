@@ -20,7 +20,7 @@ from scipy.stats import t
 from bench.causes import Case, cases, loop_command, prepared, records
 from bench.tables import goal
 
-PAIRS = 6
+PAIRS, WATCHED = 6, 3
 DEADLINE_S = 300
 GIVEN_OF_30, GAINS_SHARE, WITHIN_SHARE = 25, 0.9, 0.8
 WITHIN = 0.15
@@ -68,10 +68,18 @@ def measured(case: Case, here: Path, remedy: dict[str, Any]) -> Measured:
     return Measured(*(math.exp(fmean(ratios) + side * half) for side in (0, -1, 1)))
 
 
+def watched(case: Case, here: Path) -> dict[str, Any]:
+    """The record of a case that is watched; again where others took its cores or its disk."""
+    for _ in range(WATCHED):
+        _, found = run(case, here, {"CAUSE_STORE": "@FOLDER@/store"})
+        if not {"idle_cores", "quiet_disk"} & {*(found[-1].get("remedies") or ())}:
+            break
+    return found[-1]
+
+
 def shown(case: Case, here: Path) -> dict[str, Any]:
     """Watch a case, apply what is advised first, and say what came of it."""
-    _, found = run(case, here, {"CAUSE_STORE": "@FOLDER@/store"})
-    record = found[-1]
+    record = watched(case, here)
     said = f"{record['figures']['bottleneck']}/{record['figures'].get('cause') or 'none'}"
     row: dict[str, Any] = {"case": case.path.stem, "true": case.cause, "said": said}
     if not record.get("remedies"):
