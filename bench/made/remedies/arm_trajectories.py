@@ -16,7 +16,7 @@ from case import applied, tell, watch
 CAUSE = "waiting/child_process"
 RANKS = 1
 
-TIMES, JOINTS, BATCH = 120, 6, 8
+TIMES, JOINTS, BATCH = 120, 6, 4
 TOOL = """
 import json, math, sys
 def places(trajectory):

@@ -62,8 +62,8 @@ def main():
         persistent_workers=applied("staying_workers", False),
     )
     model = nn.Sequential(
-        nn.Conv1d(1, 48, 9, 1, 4), nn.SiLU(), nn.Conv1d(48, 64, 9, 2, 4), nn.SiLU(), nn.Conv1d(64, 64, 9, 2, 4), nn.SiLU(),
-        nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(256, 1),
+        nn.Conv1d(1, 96, 9, 1, 4), nn.SiLU(), nn.Conv1d(96, 128, 9, 2, 4), nn.SiLU(), nn.Conv1d(128, 128, 9, 2, 4), nn.SiLU(),
+        nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(512, 1),
     )
     opt = torch.optim.Adam(model.parameters(), 1e-3)
     marks = []

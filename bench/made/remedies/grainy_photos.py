@@ -14,7 +14,7 @@ CAUSE = "compute/compute"
 RANKS = 1
 
 SIDE, BATCH, WIDTH = 48, 6, 32
-PHOTOS = sorted(Path("/work/shared/data/imagenet-sample").glob("*.JPEG"))[:40]
+PHOTOS = sorted(Path("@DATA@/imagenet-sample").glob("*.JPEG"))[:40]
 WHOLE = applied("smaller_tensors", False)
 
 

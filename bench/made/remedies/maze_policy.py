@@ -48,7 +48,7 @@ class Mazes(Dataset):
 
 
 class Policy(nn.Module):
-    def __init__(self, width=40, depth=7):
+    def __init__(self, width=40, depth=4):
         super().__init__()
         self.inp = nn.Conv2d(2, width, 3, padding=1)
         self.mid = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(depth))

@@ -15,7 +15,7 @@ CAUSE = "preprocessing/decode"
 RANKS = 1
 
 LETTERS, LENGTH, MERGES, BATCH = 1100, 192, 250, 12
-TEXT = Path("/work/shared/data/text/tinyshakespeare.txt").read_text()
+TEXT = Path("@DATA@/text/tinyshakespeare.txt").read_text()
 
 
 def learn():

@@ -11,7 +11,7 @@ from case import applied, tell, watch
 CAUSE = "compute/compute"
 RANKS = 1
 
-SLICES, SIDE, ORGANS, BATCH = 200, 128, 4, 4
+SLICES, SIDE, ORGANS, BATCH = 200, 128, 4, 3
 SMALL = applied("smaller_tensors", False)
 
 

@@ -19,7 +19,7 @@ CAUSE = "storage/mapped_pages"
 RANKS = 1
 
 WINDOW, BATCH, COPIES, BLOCK = 128, 16, 60, 1 << 17
-DATA = Path("/work/shared/data/text/tinyshakespeare.txt")
+DATA = Path("@DATA@/text/tinyshakespeare.txt")
 
 
 def prepare(path):

@@ -18,7 +18,7 @@ CAUSE = "preprocessing/decode"
 RANKS = 1
 
 FRAMES, SIDE, BATCH = 5, 96, 4
-PHOTOS = sorted(Path("/work/shared/data/imagenet-sample").glob("*.JPEG"))
+PHOTOS = sorted(Path("@DATA@/imagenet-sample").glob("*.JPEG"))
 STORED = applied("cheaper_data", False)
 
 

@@ -17,7 +17,7 @@ from case import applied, folder, tell, watch
 CAUSE = "preprocessing/decode"
 RANKS = 1
 
-PHOTOS, PATCHES, SIDE, BATCH = Path("/work/shared/data/imagenet-sample"), 160, 128, 6
+PHOTOS, PATCHES, SIDE, BATCH = Path("@DATA@/imagenet-sample"), 160, 128, 6
 ARRAYS = applied("cheaper_data", False)
 SHARDS = applied("shards", False)
 SMALL = applied("smaller_tensors", False)
