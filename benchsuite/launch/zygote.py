@@ -23,7 +23,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-import psutil
 import torch
 import torch.distributed
 import torch.utils.data
@@ -38,6 +37,7 @@ from benchsuite.host import device_samples
 from benchsuite.host.interference import Guard
 from benchsuite.host.load import moment
 from benchsuite.host.staged_copies import copies_folder, remove_left
+from benchsuite.inside.processes import children
 from benchsuite.launch.agents import TRIAL
 from benchsuite.launch.allocation import task
 from benchsuite.launch.answers import VISIBLE_S
@@ -247,8 +247,8 @@ def end_all(pids: list[int], dump_stacks: bool) -> None:
         time.sleep(STACKS_GRACE_S)
     while True:
         _signal(os.killpg, pids[0], signal.SIGKILL)
-        for process in psutil.Process().children(recursive=True):
-            _signal(os.kill, process.pid, signal.SIGKILL)
+        for pid in children(os.getpid()):
+            _signal(os.kill, pid, signal.SIGKILL)
         try:
             while os.waitpid(-1, os.WNOHANG) != (0, 0):
                 pass

@@ -19,6 +19,7 @@ import torch
 
 from benchsuite.contract.rank_samples import FLOPS_FILE, Heartbeat, RankIdentity
 from benchsuite.contract.trial_spec import TrialSpec
+from benchsuite.inside.processes import children
 from benchsuite.inside.readers import LoadTimes
 from benchsuite.inside.samples import Block
 from benchsuite.storage.loaders import Batch
@@ -129,9 +130,9 @@ def peak_memory(devices: Sequence[torch.device]) -> int:
 
 def host_memory() -> int | None:
     """Proportional set size of this rank and its workers: shared pages are split among their users."""
-    me = psutil.Process(os.getpid())
+    me = os.getpid()
     try:
-        return sum(int(process.memory_full_info().pss) for process in [me, *me.children(recursive=True)])
+        return sum(int(psutil.Process(pid).memory_full_info().pss) for pid in (me, *children(me)))
     except psutil.Error:
         return None
 

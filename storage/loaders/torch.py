@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import psutil
 import torch
 from torch._C import _error_if_any_worker_fails  # what the DataLoader itself asks
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
-from benchsuite.inside.processes import ProcessIO, processes_io
+from benchsuite.inside.processes import ProcessIO, children, processes_io
 from benchsuite.storage import LIBRARIES, load, stock_reader
 from benchsuite.storage.dataset.fields import KIND_FIELDS, LIMITS, limit_of
 from benchsuite.storage.dataset.kinds import decode_one, sample_rng
@@ -190,7 +189,7 @@ class TorchLoader:
         self.queue_batches = spec.queue_batches
         self.implementation = _implementation(reading, stock)
         self._counters = shared_counters(reading.readers)
-        before = {child.pid for child in psutil.Process().children()}
+        before = {*children(os.getpid())}
         self._iterator: Iterator[Batch] = iter(
             DataLoader(
                 _Worker(reading, stock, self._counters),
@@ -202,7 +201,7 @@ class TorchLoader:
                 collate_fn=_as_it_is,  # collated in the worker's dataset, where it is timed
             )
         )
-        self._workers = [child for child in psutil.Process().children() if child.pid not in before]
+        self._workers = [pid for pid in children(os.getpid()) if pid not in before]
         self._failure: DatasetError | None = None
 
     def __next__(self) -> Delivered:
@@ -227,11 +226,11 @@ class TorchLoader:
 
     def io(self) -> ProcessIO | None:
         """The counters of the workers, or of this process where it reads itself."""
-        return processes_io([worker.pid for worker in self._workers] or [os.getpid()])
+        return processes_io(self._workers or [os.getpid()])
 
     def reading(self) -> tuple[list[int], list[int]]:
         """The worker processes."""
-        return [worker.pid for worker in self._workers], []
+        return self._workers, []
 
     def close(self) -> None:
         """Stop the workers."""

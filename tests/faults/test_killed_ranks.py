@@ -24,6 +24,7 @@ from benchsuite.trial import costs
 from benchsuite.trial.rank import run_rank
 from benchsuite.workloads.parallel.account import Account
 from benchsuite.workloads.parallel.step import Training
+from tests.helpers.below import below
 
 ENDLESS = 100_000
 
@@ -36,12 +37,12 @@ def launcher() -> Iterator[LocalLauncher]:
 
 def descendants(launcher: LocalLauncher) -> list[psutil.Process]:
     assert launcher._process is not None
-    return psutil.Process(launcher._process.pid).children(recursive=True)
+    return below(launcher._process.pid, recursive=True)
 
 
 def ranks(launcher: LocalLauncher) -> list[psutil.Process]:
     assert launcher._process is not None
-    return psutil.Process(launcher._process.pid).children()
+    return below(launcher._process.pid)
 
 
 def run_and_hurt(
@@ -111,7 +112,7 @@ def test_a_killed_rank_is_named(launcher: LocalLauncher, dataset_root: Path, tmp
 
 def test_a_killed_loader_worker_is_named(launcher: LocalLauncher, dataset_root: Path, tmp_path: Path) -> None:
     def kill_worker() -> None:
-        workers = [process for rank in ranks(launcher) for process in rank.children()]
+        workers = [process for rank in ranks(launcher) for process in below(rank.pid)]
         assert len(workers) == 2
         workers[0].kill()
 
@@ -139,10 +140,10 @@ def test_a_killed_zygote_is_a_failed_trial_and_the_next_one_runs(dataset_root: P
         own.start()
         own._ensure_ready()
         zygote = psutil.Process(own._process.pid)  # type: ignore[union-attr]
-        below: list[psutil.Process] = []
+        killed: list[psutil.Process] = []
 
         def kill_zygote() -> None:
-            below.extend(zygote.children(recursive=True))
+            killed.extend(below(zygote.pid, recursive=True))
             zygote.kill()
 
         point = plan_trial(
@@ -166,8 +167,8 @@ def test_a_killed_zygote_is_a_failed_trial_and_the_next_one_runs(dataset_root: P
         record, _ = conclude(new_attempt(point, "default", 0, "killed", None), outcome, tmp_path / "first")
         assert record.status == "failed"
         assert record.reason is not None and "the process that forks ranks ended" in record.reason
-        assert len(below) == 2
-        assert psutil.wait_procs(below, timeout=10)[1] == []
+        assert len(killed) == 2
+        assert psutil.wait_procs(killed, timeout=10)[1] == []
         short = point.spec.model_copy(update={"measure": point.spec.measure.model_copy(update={"steps": 4})})
         outcome = own.run(short, point.dataset, tmp_path / "second", lambda progress: None)
         assert [ended.code for ended in outcome.exits] == [0]

@@ -15,6 +15,7 @@ from benchsuite.cli import sweep
 from benchsuite.results.render.caveats import CAVEATS
 from benchsuite.results.store.store import ResultsStore
 from tests.faults.conftest import Bench, Here
+from tests.helpers.below import below
 
 PARTS = ("load_s", "h2d_s", "forward_s", "backward_s", "communication_s", "optimizer_s")
 
@@ -231,8 +232,7 @@ def test_a_scheduler_that_signals_every_process(bench: Bench, wait_until: Callab
         "sweep", bench.write({"name": "all", "base": SYNTHETIC | {"measure": measure}}), "--store", bench.store
     )
     wait_until(lambda: any((bench.store / "work").glob("*/*/progress-0")))
-    below = psutil.Process(process.pid).children()
-    for each in (*below, psutil.Process(process.pid)):
+    for each in (*below(process.pid), psutil.Process(process.pid)):
         each.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 75, err

@@ -11,13 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.workloads.engine import ENGINES
 from benchsuite.workloads.engines.server import NOTES
+from tests.helpers.below import below
 
 Cli = Callable[..., tuple[int, str, str]]
 BASE: dict[str, Any] = {
@@ -75,7 +75,7 @@ def test_a_server_that_is_killed_is_the_reason(tmp_path: Path) -> None:
         while not killed and time.monotonic() < deadline_s:
             time.sleep(0.2)
             beating = [*(tmp_path / "store").rglob("*heartbeat*"), *(tmp_path / "store").rglob("progress*")]
-            for process in psutil.Process(sweep.pid).children(recursive=True):
+            for process in below(sweep.pid, recursive=True):
                 if "benchsuite.workloads.engines.server" in process.cmdline() and beating:
                     time.sleep(3)
                     os.kill(process.pid, signal.SIGKILL)

@@ -12,16 +12,17 @@ import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 
 from benchsuite.inside.job import ITERATORS, LOADERS
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 from benchsuite.watcher.run_folder import HOOK
+from tests.helpers.below import below
 
 ROOT = Path(__file__).parents[2]
 RUN = [str(Path(sys.executable).with_name("benchsuite")), "run"]
@@ -163,6 +164,23 @@ def test_the_hook_waits_for_each_kind_of_loader_that_is_seen():
     assert all(name in waited_for[module] for module, name in LOADERS.items())
 
 
+def test_where_the_time_of_the_job_went(tmp_path: Path):
+    text = """
+        import time
+        train(2)
+        torch.save(torch.zeros(4_000_000), "checkpoint.pt")
+        time.sleep(1)
+    """
+    found = run(tmp_path, sys.executable, str(script(tmp_path, text)))
+    (record,) = records(tmp_path)
+    went = record.wall_time_s
+    assert went is not None and "s went: " in found.err, found.err
+    assert went["end"] >= 1.0
+    assert all(went[part] > 0 for part in ("start_up", "training", "input", "validation", "checkpoints"))
+    began, ended = (datetime.fromisoformat(moment) for moment in (record.started_at, record.finished_at))
+    assert sum(went.values()) == pytest.approx((ended - began).total_seconds(), rel=0.02)
+
+
 def test_what_is_said(tmp_path: Path):
     found = run(tmp_path, sys.executable, str(script(tmp_path, "train(3)")), options=["--session", "first"])
     (record,) = records(tmp_path)
@@ -301,7 +319,7 @@ def test_the_answer_comes_at_sigterm_though_the_job_does_not_hear_it(tmp_path: P
         assert any("steps counted" in line for line in said) and process.poll() is None, "the job goes on"
         (record,) = records(tmp_path)
         assert record.caveats == ["cut_short"]
-        (job,) = psutil.Process(process.pid).children()
+        (job,) = below(process.pid)
         job.kill()
         assert process.wait(60) == -signal.SIGKILL, process.stderr.read()
 

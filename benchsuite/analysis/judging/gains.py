@@ -41,6 +41,8 @@ class Known(NamedTuple):
     figures: Mapping[str, Any]
     rank: RankSamples
     evidence: Mapping[str, float | int | str]
+    ranks: int
+    """Of the whole training."""
 
     def share(self, where: Where) -> float:
         """The share of the step that goes to a cause."""
@@ -63,7 +65,6 @@ TAKEN: Mapping[str, float] = {
     "rarer_checkpoints": 0.5,
     "background_checkpoints": 1.0,
     "more_memory": 1.0,
-    "even_work": 1.0,
 }
 """Share of what is lost to its cause that a remedy takes away at best: uint8 has a quarter of float32's bytes, and
 half as many checkpoints take half of the time."""
@@ -109,7 +110,9 @@ def _gain(name: str, where: Where, now: Pipeline, known: Known) -> Gain | None:
         name,
         step_s=measured_s * then.step_s / now.step_s,
         now_s=measured_s,
-        at_best=TAKEN.get(name) == 1.0,
+        at_best=TAKEN.get(name) == 1.0
+        or name == "even_work"
+        or (name == "more_workers" and where.verdict == "waiting"),
         workers=then.workers if is_more else None,
         workers_now=now.workers if is_more else None,
         cores=then.used_cores,
@@ -121,14 +124,14 @@ def _without(where: Where, part: float, now: Pipeline, known: Known) -> Pipeline
     """The pipeline without a part of what is lost to a cause."""
     seconds, name = part * known.share(where) * now.step_s, str(where)
     if name in BEGINNINGS:
-        cpu_s = max(0.0, now.reading_cpu_s - now.workers * seconds)
+        cpu_s = max(0.0, now.reading_cpu_s - now.ranks * now.workers * seconds)
         return replace(now, begins_s=max(0.0, now.begins_s - seconds), reading_cpu_s=cpu_s)
     computes = where.verdict == "preprocessing"
     if not _is_of_readers(where, known):
         return replace(now, loop_s=max(0.0, now.loop_s - seconds))
     if name == HAND_OVER:
         seconds = part * now.receiving_s
-        loop_s, cpu_s = max(0.0, now.loop_s - seconds), max(0.0, now.loop_cpu_s - seconds)
+        loop_s, cpu_s = max(0.0, now.loop_s - seconds), max(0.0, now.loop_cpu_s - now.ranks * seconds)
         now = replace(now, loop_s=loop_s, loop_cpu_s=cpu_s)
     of_readers = known.share(where) - (now.receiving_s / now.step_s if name == HAND_OVER else 0.0)
     share = min(1.0, part * max(0.0, of_readers) / _of_readers(now, known))
@@ -136,7 +139,9 @@ def _without(where: Where, part: float, now: Pipeline, known: Known) -> Pipeline
         now,
         reading_s=now.reading_s * (1 - share),
         disk_s=now.disk_s * (1 - part) if name in READS else now.disk_s,
-        reading_cpu_s=max(0.0, now.reading_cpu_s - share * now.reading_s) if computes else now.reading_cpu_s,
+        reading_cpu_s=max(0.0, now.reading_cpu_s - now.ranks * share * now.reading_s)
+        if computes
+        else now.reading_cpu_s,
     )
 
 
@@ -175,7 +180,7 @@ def _unbind(_: Where, now: Pipeline, known: Known) -> Pipeline | None:
     idle = known.evidence.get("idle_cores")
     if now.cores is None or idle is None:
         return None
-    return replace(_unqueued(now, known), cores=now.cores + float(idle))
+    return replace(_unqueued(now, known), cores=max(now.cores, now.used_cores + float(idle)))
 
 
 def _fed(then: Pipeline) -> Pipeline:
@@ -204,11 +209,17 @@ def _smaller_chunks(where: Where, now: Pipeline, known: Known) -> Pipeline | Non
     return _without(where, 1 - 1 / amplified, now, known) if amplified > 1 else None
 
 
+def _even_work(where: Where, now: Pipeline, known: Known) -> Pipeline | None:
+    """The mean of what ranks do: of n ranks one is slow, and the others wait for it."""
+    return _without(where, 1 - 1 / known.ranks, now, known) if known.share(where) else None
+
+
 CHANGES: Mapping[str, Callable[[Where, Pipeline, Known], Pipeline | None]] = {
     "more_workers": _more_workers,
     "more_cores": _more_cores,
     "unbind": _unbind,
     "more_shards": _more_shards,
     "smaller_chunks": _smaller_chunks,
+    "even_work": _even_work,
 }
 """Remedies that change more than what is lost."""

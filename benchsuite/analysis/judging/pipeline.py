@@ -41,6 +41,8 @@ class Pipeline:
     """The same for a batch."""
     cores: float | None
     """Cores for these ranks; None where that is not known."""
+    ranks: int = 1
+    """Ranks that share them."""
 
     @property
     def cpu_s(self) -> float:
@@ -103,6 +105,7 @@ def pipeline_of(
         loop_cpu_s=ranks * loop_cpu_s,
         reading_cpu_s=ranks * reading_cpu_s,
         cores=_available(figures, rank, setting),
+        ranks=ranks,
     )
     return found if abs(found.step_s - step_s) <= FITTING_MODEL * step_s else None
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from benchsuite.analysis.judging.gains import Gain, Known, ranked
 from benchsuite.analysis.judging.judge import Found
-from benchsuite.analysis.judging.lost_time import Where
+from benchsuite.analysis.judging.lost_time import Where, hungriest
 from benchsuite.analysis.judging.pipeline import pipeline_of
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.shares import waits_for_cores
@@ -38,17 +38,20 @@ REMEDIES: Mapping[str, Sequence[str]] = {
 """Names of what helps, by verdict and cause; those of unknown gain are told in this order."""
 
 
-def remedies(found: Found, figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> tuple[Gain, ...]:
+def remedies(
+    found: Found, figures: Mapping[str, Any], ranks: Sequence[RankSamples], setting: Setting
+) -> tuple[Gain, ...]:
     """What helps, the best first, as far as it is not done already and gains something.
 
     Args:
         found: what holds the loop back.
         figures: of the loop.
-        rank: the one that is judged.
+        ranks: what each of them measured; the one that waits longest for its input is judged.
         setting: what else is known of it.
     """
+    rank = hungriest([*ranks])
     now = pipeline_of(figures, rank, setting, found.evidence)
-    return ranked(_meant(found, figures, setting), now, Known(figures, rank, found.evidence))
+    return ranked(_meant(found, figures, setting), now, Known(figures, rank, found.evidence, len(ranks)))
 
 
 def _meant(found: Found, figures: Mapping[str, Any], setting: Setting) -> Iterator[tuple[str, Where]]:

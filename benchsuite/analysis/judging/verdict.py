@@ -8,7 +8,7 @@ from typing import Any
 from benchsuite.analysis.judging.doubts import Doubt, doubt, others_read
 from benchsuite.analysis.judging.gains import Gain
 from benchsuite.analysis.judging.judge import Found, judge
-from benchsuite.analysis.judging.lost_time import Where, hungriest, num_steps
+from benchsuite.analysis.judging.lost_time import Where, num_steps
 from benchsuite.analysis.judging.remedies import remedies
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.thresholds import MIN_STEPS
@@ -74,7 +74,7 @@ def verdict(figures: Mapping[str, Any], setting: Setting, samples: Sequence[Rank
     numbers, fitting = dict(found.evidence), setting.fitting_threads(figures)
     numbers |= {} if fitting is None else {"fitting_threads": fitting}
     named = tuple(map(str, found.alternatives))
-    return Judgement(verdict, cause, numbers, named, remedies(found, figures, hungriest([*samples]), setting))
+    return Judgement(verdict, cause, numbers, named, remedies(found, figures, samples, setting))
 
 
 def _doubted(reason: Doubt) -> Judgement:

@@ -115,10 +115,12 @@ def test_what_is_promised_comes_before_what_is_given_at_best() -> None:
 
 @pytest.mark.parametrize("one", [*LOOPS.values(), *TRIALS.values()], ids=[*LOOPS.keys(), *TRIALS.keys()])
 def test_the_order_of_remedies(one: Case) -> None:
-    """Promised ones, those at best, those without a number; each by what is left of the step."""
+    """Promised ones (more cores last), those at best, those without a number; each by what is left of the step."""
     is_trial = len(one.ranks[0].blocks) > 1
     judged = judged_trial(*one.ranks, **one.setting) if is_trial else judged_loop(*one.ranks, **one.setting)
-    keys = [(2, 0.0) if each.step_s is None else (int(each.at_best), each.step_s) for each in judged.remedies]
+    kinds = [2 if each.step_s is None else int(each.at_best) for each in judged.remedies]
+    buys = [kind == 0 and each.name == "more_cores" for kind, each in zip(kinds, judged.remedies, strict=True)]
+    keys = list(zip(kinds, buys, [each.step_s or 0.0 for each in judged.remedies], strict=True))
     assert keys == sorted(keys)
 
 
@@ -160,6 +162,28 @@ def test_ranks_that_share_cores_leave_each_other_fewer(nodes: tuple[str, ...], w
     more = named(judged_loop(*ranks_of(nodes)), "more_workers")
     assert (more.workers, more.step_s) == (workers, about(step_s))
     assert more.cores == about(8.0) and more.of_cores == about(8.0)
+
+
+@pytest.mark.parametrize("nodes", ["a", "aa", "aaaa", "aabb"])
+def test_cheaper_data_is_cheaper_for_all_ranks(nodes: str) -> None:
+    """No rank decodes any more: computing 10 ms of each loop, at most 40 / 8 = 5; a loop takes 10 ms."""
+    cheaper = named(judged_loop(*ranks_of(tuple(nodes))), "cheaper_data")
+    assert (cheaper.step_s, cheaper.at_best) == (about(0.010), True)
+
+
+def test_workers_that_looks_see_idle_need_less_for_a_batch() -> None:
+    """Nine tenths of 2 x 100 ms: the model's step is 90 ms; five workers 36 ms, the loop 40: 100 x 40 / 90 are told."""
+    judged = judged_loop(loop({"decode": 72.0, "idle": 8.0}, step={"load": 0.06, "other": 0.04}))
+    more = named(judged, "more_workers")
+    assert (more.workers, more.step_s, more.now_s) == (5, pytest.approx(0.0444, rel=0.03), about(0.1))
+
+
+@pytest.mark.parametrize("readers", [DECODES, at("reads")])
+def test_nothing_is_promised_where_threads_read(readers: Words) -> None:
+    """The loop waits for threads of its own process, which keep two cores busy: of how many, no one knows."""
+    who = {"fed_cores": 2.0, "loading_thread_busy_fraction": 0.0}
+    judged = judged_loop(loop(readers, load={"waits_for_readers": 80.0}, workers=0, who=who))
+    assert "more_workers" in names(judged) and all(each.step_s is None for each in judged.remedies)
 
 
 def test_more_workers_of_a_trial() -> None:
@@ -260,6 +284,17 @@ def test_four_workers_that_may_use_idle_cores() -> None:
     assert (first.step_s, first.at_best) == (about(0.025), False)
 
 
+def test_idle_cores_are_no_more_than_the_node_has() -> None:
+    """Computing 105 / 8 = 13.1 ms; sixteen workers a sixteenth of 1600 / 16 ms, the loop 5 ms."""
+    who = {"cpus": (0,), "queued_fraction": 0.9375}
+    used = {"own_cpu_s": 10.5, "everyone_cpu_s": 11.0, "idle_cores": 6.9}
+    step = {"load": 0.095, "other": 0.005}
+    judged = judged_loop(loop(DECODES, workers=16, step=step, who=who, used=used))
+    first = judged.remedies[0]
+    assert said(judged) == "client_cpu/affinity"
+    assert (first.step_s, first.of_cores) == (about(0.0131), about(8.0))
+
+
 def test_reads_where_nothing_more_is_known_of_the_disk() -> None:
     """Without reads a tenth of 200 ms is left, 20 / 2 ms; the loop takes 20. More workers may gain nothing."""
     judged = judged_loop(loop(at("reads")))
@@ -273,18 +308,20 @@ def test_reads_where_nothing_more_is_known_of_the_disk() -> None:
 READS_MOSTLY = {"read_s": 0.92, "read_cpu_s": 0.02, "decode_s": 0.08}
 # Reading 2 x 200 = 400 ms, of which 360 wait for files: a disk of 360 / 2 = 180 ms, or as much less; loop 40 ms
 CEILINGS = [
+    (1.2, 3, 0.167),  # Hardly more: all is the disk's, 200 / 1.2 ms; three workers 133
+    (1.3, 3, 0.138),  # Disk 138 ms; two workers 200 ms, three 133
     (2, 5, 0.090),  # Disk 90 ms; four workers 100 ms, five 80
     (4, 9, 0.045),  # Disk 45 ms; eight workers 50 ms, nine 44.4
 ]
 
 
 @pytest.mark.parametrize(("times", "workers", "step_s"), CEILINGS)
-def test_reads_of_a_trial_whose_disk_gave_a_plain_reader_more(times: int, workers: int, step_s: float) -> None:
+def test_reads_of_a_trial_whose_disk_gave_a_plain_reader_more(times: float, workers: int, step_s: float) -> None:
     got = {"io_bytes_per_s": 20_000.0, "storage_bytes_per_s": 20_000.0, "storage_ceiling_bytes_per_s": 20_000.0 * times}
     judged = judged_trial(trial(at("reads"), READS_MOSTLY), more=got)
     more = named(judged, "more_workers")
     assert said(judged) == "storage/reads"
-    assert (more.workers, more.step_s, more.at_best) == (workers, about(step_s), False)
+    assert (more.workers, more.step_s, more.at_best) == (workers, pytest.approx(step_s, rel=0.03), False)
     assert named(judged, "staging").step_s == about(0.040)  # The loop
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import psutil
 from torch import Tensor, nn
 
 from benchsuite.inside.frames import frame_of
+from benchsuite.inside.processes import children
 from benchsuite.workloads.resnet50 import WORKLOAD as RESNET
 from benchsuite.workloads.spec import Variant
 from benchsuite.workloads.workload import Batch
@@ -92,7 +92,7 @@ def in_collective(step: int) -> None:
 
 def worker(step: int) -> None:
     if rank() == 1 and step == WARMUP_STEPS + 2:
-        psutil.Process().children()[0].kill()
+        os.kill(children(os.getpid())[0], signal.SIGKILL)
 
 
 def eats(step: int) -> None:

@@ -25,6 +25,7 @@ from benchsuite.storage.dataset.kinds import decode_pixels
 from benchsuite.storage.dataset.manifest import Dataset, DatasetError, is_dataset, open_dataset, read_manifest
 from benchsuite.storage.dataset.sample import Sample, content_digest
 from benchsuite.storage.dataset.verify import verify_dataset
+from tests.helpers.below import below
 from tests.storage.makers import failing_sample, noted_sample
 from tests.storage.samples import IMAGE_FORMATS, PARAMS, WORKLOADS, contents, digests, some_samples
 
@@ -145,7 +146,7 @@ def test_killed_in_mid_write_it_leaves_no_dataset_and_no_processes(tmp_path: Pat
         assert parent.stdout is not None
         for _ in range(20):
             assert parent.stdout.readline()
-        workers = psutil.Process(parent.pid).children(recursive=True)
+        workers = below(parent.pid, recursive=True)
         parent.kill()
     assert parent.returncode == -signal.SIGKILL
     assert len(workers) >= 2
@@ -201,7 +202,7 @@ class TestInParallel:
 
     def test_its_end_leaves_no_processes_threads_or_files(self, tmp_path: Path) -> None:
         def own() -> tuple[int, int, int]:
-            workers = [child for child in psutil.Process().children() if "spawn_main" in " ".join(child.cmdline())]
+            workers = [child for child in below() if "spawn_main" in " ".join(child.cmdline())]
             return len(workers), threading.active_count(), len(os.listdir("/proc/self/fd"))
 
         list(in_parallel(partial(noted_sample, log=str(tmp_path / "log")), 5, 1))

@@ -25,6 +25,7 @@ from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import Delivered as DeliveredBatch
 from benchsuite.storage.loaders import LoaderProtocol
 from benchsuite.storage.loaders.reader import LoaderInput
+from tests.helpers.below import below
 from tests.storage.conftest import Made
 from tests.storage.damage import needed_to_read
 from tests.storage.samples import PARAMS, READABLE, STORED, skip_without_library, small_shards, some_samples
@@ -315,5 +316,5 @@ def helpers(awaited: tuple[list[int], int] | None = None) -> tuple[list[int], in
 
 def children() -> list[int]:
     """Processes that this one has started and that have not ended."""
-    alive = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    alive = [child for child in below() if child.status() != psutil.STATUS_ZOMBIE]
     return sorted(child.pid for child in alive)

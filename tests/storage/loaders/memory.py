@@ -20,6 +20,7 @@ from benchsuite.storage.dataset.manifest import Dataset
 from benchsuite.storage.dataset.spec import DataSpec
 from benchsuite.storage.loaders import LoaderProtocol
 from benchsuite.storage.loaders.reader import LoaderInput
+from tests.helpers.below import below
 from tests.storage.conftest import Made
 from tests.storage.loaders.conformance import in_turn
 from tests.storage.loaders.conftest import PATCH, VOLUME_BYTES
@@ -119,7 +120,7 @@ class MemoryConformance:
 def resident_bytes() -> int:
     """Memory of this process and its children: shared pages divided by those who share them, files' pages left out."""
     total = 0
-    for process in [psutil.Process(), *psutil.Process().children()]:
+    for process in [psutil.Process(), *below()]:
         if process.status() == psutil.STATUS_ZOMBIE:  # of an earlier test, not waited for: it has no memory
             continue
         for line in Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines():
