@@ -33,12 +33,17 @@ def _of_rank(rank: RankSamples) -> Iterator[str]:
 
 
 def grows(seen: OwnMemory) -> bool:
-    """Whether it grows beyond noise, and goes on to."""
+    """Whether it grows beyond noise, and goes on to; a reader that copies ends when it has copied all.
+
+    What a process shared with readers that have copied it is its own then: it has not grown.
+    """
     values, part = seen.private_bytes, len(seen.private_bytes) // 3
     if len(values) < LEAST_READINGS:
         return False
     grown, last = values[-1] - values[0], values[-1] - values[len(values) * 3 // 4 - 1]
-    return grown >= LEAST_GROWN_BYTES and min(values[-part:]) > max(values[:part]) and last >= LEVELS_OFF * grown
+    if grown < LEAST_GROWN_BYTES or min(values[-part:]) <= max(values[:part]):
+        return False
+    return seen.is_reader if _copies(seen) else last >= LEVELS_OFF * grown
 
 
 def _said(rank: int, growing: Sequence[OwnMemory]) -> str:
@@ -48,7 +53,7 @@ def _said(rank: int, growing: Sequence[OwnMemory]) -> str:
     who = f"each of {len(growing)} readers of rank {rank}" if growing[0].is_reader else f"rank {rank}"
     how = f"{per_min / 1e6:.3g} MB a minute ({first:,.0f} to {last:,.0f} MB in {minutes:.2g} min)"
     said = f"private memory of {who} grows by {how}"
-    if all(map(_copies, growing)):
+    if all(map(_copies, growing)):  # readers: of other processes these are left out
         said += ": it copies pages that it shared with the process that started it, as where Python counts references"
     return said
 
@@ -60,4 +65,4 @@ def _seconds(seen: OwnMemory) -> float:
 def _copies(seen: OwnMemory) -> bool:
     """Whether what is new was shared before."""
     grown, shared = (values[-1] - values[0] for values in (seen.private_bytes, seen.shared_bytes))
-    return seen.is_reader and -shared >= COPIED_SHARE * grown
+    return -shared >= COPIED_SHARE * grown

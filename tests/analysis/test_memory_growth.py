@@ -11,6 +11,9 @@ KEEPS = ([500, 530, 559, 590, 620, 652, 680, 711], [100] * 8)
 FILLS_A_CACHE = ([200, 290, 340, 360, 363, 364, 364, 365], [900] * 8)
 NOISE = ([500, 540, 480, 520, 555, 490, 545, 530], [100] * 8)
 LITTLE = ([500, 501, 502, 503, 504, 505, 506, 507], [100] * 8)
+HAS_COPIED = ([25, 187, 357, 432, 478, 501, 516, 527], [726, 564, 394, 319, 273, 250, 235, 224])
+"""As two workers did that read a list of 3 million strings, and who had started them."""
+WAS_COPIED = ([208, 348, 428, 535, 612, 652, 679, 701], [731, 675, 513, 406, 329, 290, 262, 241])
 FEW = ([200, 300, 400, 500], [900, 800, 700, 600])
 """MB of its own and shared, every 10 s."""
 Readings = tuple[list[int], list[int]]
@@ -35,6 +38,12 @@ def test_readers_that_copy_pages() -> None:
     assert name == "memory_grows"
     assert "each of 2 readers of rank 0 grows by 179 MB a minute (200 to 409 MB in 1.2 min)" in said
     assert "it copies pages" in said
+
+
+def test_all_was_copied_soon() -> None:
+    ((_, said),) = memory_caveats([rank(memory(HAS_COPIED), memory(HAS_COPIED), memory(WAS_COPIED, False))])
+    assert "each of 2 readers of rank 0 grows" in said and "(25 to 527 MB" in said and "it copies pages" in said
+    assert memory_caveats([rank(memory(WAS_COPIED, False))]) == []
 
 
 def test_a_rank_that_keeps_what_it_makes() -> None:
