@@ -64,10 +64,8 @@ def slow_part_of_marked(ranks: Sequence[RankSamples], slowest: int) -> dict[str,
 
     Besides: in which share of the steps it was the slowest, and how long it and the quickest wait for a core.
     """
-    slow, others = (
-        next(rank for rank in ranks if rank.rank == slowest),
-        [rank for rank in ranks if rank.rank != slowest],
-    )
+    slow = next(rank for rank in ranks if rank.rank == slowest)
+    others = [rank for rank in ranks if rank.rank != slowest]
     mine, theirs = _parts_of_step_s(slow), [_parts_of_step_s(rank) for rank in others]
     named = [name for name in mine if name not in WAITS_FOR_OTHERS and all(name in each for each in theirs)]
     beyond = {name: mine[name] - median(each[name] for each in theirs) for name in named}

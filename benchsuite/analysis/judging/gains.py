@@ -163,16 +163,17 @@ def _more_workers(where: Where, now: Pipeline, known: Known) -> Pipeline | None:
     reads = known.share(where) >= MAIN_SHARE * _of_readers(now, known) and where.verdict == "storage"
     if reads and now.workers and known.evidence.get("saturation") is None:
         return None
-    least_s = replace(now, workers=MOST_WORKERS).step_s - now.begins_s
-    wanted = math.ceil(now.reading_s / least_s - 0.02) if least_s else now.workers
-    return replace(now, workers=max(1, now.workers, min(MOST_WORKERS, wanted)))
+    return _fed(now)
 
 
 def _more_cores(_: Where, now: Pipeline, known: Known) -> Pipeline | None:
     """Twice as many cores, for which nobody waits, and the workers that they can feed; nothing where some are idle."""
-    if now.cores is None or now.used_cores < FULL_SHARE * now.cores:
-        return now if now.cores else None
-    return _fed(replace(_unqueued(now, known), cores=2 * now.cores))
+    if now.cores is None:
+        return None
+    if now.used_cores < FULL_SHARE * now.cores:
+        return now
+    then = replace(_unqueued(now, known), cores=2 * now.cores)
+    return _fed(then) if then.workers else then
 
 
 def _unbind(_: Where, now: Pipeline, known: Known) -> Pipeline | None:
@@ -184,8 +185,10 @@ def _unbind(_: Where, now: Pipeline, known: Known) -> Pipeline | None:
 
 
 def _fed(then: Pipeline) -> Pipeline:
+    """The pipeline with as many workers as it takes until something else sets the pace."""
     least_s = replace(then, workers=MOST_WORKERS).step_s - then.begins_s
-    return then if not then.workers else replace(then, workers=max(then.workers, math.ceil(then.reading_s / least_s)))
+    wanted = math.ceil(then.reading_s / least_s - 0.02) if least_s > 0 else 0
+    return replace(then, workers=max(1, then.workers, min(MOST_WORKERS, wanted)))
 
 
 def _unqueued(now: Pipeline, known: Known) -> Pipeline:

@@ -59,7 +59,7 @@ class Pipeline:
     @property
     def used_cores(self) -> float:
         """Cores that it keeps busy."""
-        return self.cpu_s / self.step_s
+        return self.cpu_s / self.step_s if self.step_s else 0.0
 
 
 def pipeline_of(

@@ -227,6 +227,12 @@ def test_a_body_that_sleeps_no_more_waits_for_its_worker_instead(busy: float, st
     assert (less.step_s, less.at_best) == (about(step_s), True)
 
 
+def test_nothing_is_left_of_a_step_that_only_sleeps() -> None:
+    judged = judged_loop(loop({"idle": 5.0}, body={"sleep": 95.0}, step={"load": 0.0, "other": 0.1}))
+    less = named(judged, "no_sleep")
+    assert (less.step_s, less.cores, less.at_best) == (0.0, 0.0, True)
+
+
 def test_the_answer_says_where_nothing_gains() -> None:
     """The body sleeps, but its worker needs 97 of 100 ms for a batch: 3 %."""
     judged = judged_loop(sleeping_body(0.97))
