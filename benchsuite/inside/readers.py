@@ -53,8 +53,10 @@ class LoadTimes:
         """Seconds between a load and the next; of them those in which this thread ran or waited for a core, and what
         all threads of the process ran."""
         self._ended: tuple[float, float, float] | None = None
-        self._is_taken, self._begun_s, self._apart_s = False, 0.0, TAKEN_APART_S
-        """Whether this load is taken; when it began, and how long after the one before loads do."""
+        self._is_taken, self._apart_s = False, TAKEN_APART_S
+        """Whether this load is taken, and how long after the one before loads begin."""
+        self._begun_s: float | None = None
+        """When the last one began; the first is taken."""
         self._chance = random.Random()  # the training's own numbers must come as they would
 
     def open(self, strangers: Iterable[int], feeders: Iterable[int] = ()) -> None:
@@ -83,7 +85,8 @@ class LoadTimes:
     def begin(self) -> None:
         """Note that a load begins."""
         began_s = time.perf_counter()
-        self._apart_s += SMOOTHED * (began_s - (self._begun_s or began_s) - self._apart_s)
+        if self._begun_s is not None:
+            self._apart_s += SMOOTHED * (began_s - self._begun_s - self._apart_s)
         self._begun_s = began_s
         self._is_taken = self._chance.random() * TAKEN_APART_S < self._apart_s
         if not self._is_taken and self._ended is None:
