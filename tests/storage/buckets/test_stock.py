@@ -74,7 +74,8 @@ def test_what_lasts_ends_the_reading(
     lying: Made, proxy: Proxy, name: str, fault: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In one line, which repeats no key that the server says."""
-    dataset = lying(name, "image", {"shard_samples": 4} if name == "webdataset" else None)
+    # of a shard of four, the first half holds all samples, the second nothing but zeros
+    dataset = lying(name, "image", {"shard_samples": COUNT} if name == "webdataset" else None)
     struck = Fault(fault, within=DATA[name])
     before = struck.times
     proxy.faults.append(struck)
