@@ -45,7 +45,8 @@ def of_step(figures: Mapping[str, Any], rank: RankSamples, setting: Setting) -> 
         Where("imbalance", "slow_rank"): waited,
     }
     _add(found, _of_input(figures, rank, setting), input_ - beside)
-    _add(found, {lost_time.CORES if waits_for_cores(figures) >= beside / 2 else UNSEEN: 1.0}, beside)
+    for_cores = min(beside, waits_for_cores(figures))
+    _add(found, {lost_time.CORES: for_cores, UNSEEN: beside - for_cores}, 1.0)
     _add(found, of_body(figures, rank, setting, exchange + bubble + waited), body)
     return _of_machine({where: share for where, share in found.items() if share > 0}, figures, rank)
 

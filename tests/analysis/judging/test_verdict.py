@@ -487,6 +487,22 @@ def test_the_other_end_of_an_uncertain_au(au: float, au_error: float, expected: 
     assert (said(judged), set(judged.alternatives) - {expected}) == (expected, beside)
 
 
+@pytest.mark.parametrize(
+    ("au", "waits_for_cores", "expected", "beside"),
+    [
+        (0.89, 0.056, "mixed", {"compute/compute", "client_cpu/cores"}),
+        (0.7, 0.25, "client_cpu/cores", set()),
+        (0.7, 0.05, "cannot_tell", set()),
+    ],
+)
+def test_beside_input_no_more_is_lost_for_cores_than_was_waited_for_them(
+    au: float, waits_for_cores: float, expected: str, beside: set[str]
+) -> None:
+    slower = {"au": au, "input_stall_fraction": 0.02, "cpu_contention_fraction": waits_for_cores}
+    judged = judged_trial(trial(at("decode"), RESTING, stall=0.02), more=slower)
+    assert (said(judged), set(judged.alternatives)) == (expected, beside)
+
+
 def names(judged: Judgement) -> list[str]:
     return [gain.name for gain in judged.remedies]
 
