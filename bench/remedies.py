@@ -3,7 +3,8 @@
 The cases (`bench/made/remedies`) are by people who had the lists of causes and remedies, and had not read how gains are
 reckoned. Each is watched once; then its first remedy is applied, in PAIRS interleaved pairs of runs without benchsuite.
 Where none is advised, four are tried: more workers, fewer threads, a longer queue, and data in local memory.
-ONLY=a,b takes some cases. A case's own clock tells the seconds of its steps.
+ONLY=a,b takes some cases; PAIRS=1 takes one pair of each, which shows no more than what to look at. A case's own clock
+tells the seconds of its steps.
 """
 
 import json
@@ -20,7 +21,9 @@ from scipy.stats import t
 from bench.causes import Case, cases, loop_command, prepared, records
 from bench.tables import goal
 
-PAIRS, WATCHED = 6, 3
+PAIRS, WATCHED = int(os.environ.get("PAIRS", "6")), 3
+MEASURED_S = "4"
+"""How long each of the two trains; one that is watched trains for 12 seconds."""
 DEADLINE_S = 300
 GIVEN_OF_30, GAINS_SHARE, WITHIN_SHARE = 25, 0.9, 0.8
 WITHIN = 0.15
@@ -62,9 +65,11 @@ def measured(case: Case, here: Path, remedy: dict[str, Any]) -> Measured:
     ratios = []
     for number in range(PAIRS):
         applied = [{}, remedy] if number % 2 == 0 else [remedy, {}]
-        seconds = {bool(each): run(case, here, {"APPLY": json.dumps(each)})[0] for each in applied}
+        seconds = {
+            bool(each): run(case, here, {"APPLY": json.dumps(each), "CASE_S": MEASURED_S})[0] for each in applied
+        }
         ratios.append(math.log(seconds[True] / seconds[False]))
-    half = float(t.ppf(0.975, PAIRS - 1)) * stdev(ratios) / math.sqrt(PAIRS)
+    half = float(t.ppf(0.975, PAIRS - 1)) * stdev(ratios) / math.sqrt(PAIRS) if PAIRS > 1 else 0.0
     return Measured(*(math.exp(fmean(ratios) + side * half) for side in (0, -1, 1)))
 
 

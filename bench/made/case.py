@@ -3,10 +3,19 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+
+SECONDS = float(os.environ.get("CASE_S", 12))
+"""How long a case whose remedies are measured trains."""
+
+
+def long_enough(ended: Sequence[float]) -> bool:
+    """Whether a loop whose steps ended at these moments has trained for long enough, after 10 that do not count."""
+    return len(ended) > min(70, 10 + 5 * SECONDS) and ended[-1] - ended[9] > SECONDS
 
 
 def watch(loader: Any, **options: Any) -> Any:

@@ -30,11 +30,10 @@ from benchsuite.results.render.tables import (
 )
 from benchsuite.results.render.terminal import fitting_table, say
 from benchsuite.results.render.words import size, typed
-from benchsuite.results.report import readers, several_gpus
+from benchsuite.results.report import several_gpus
 from benchsuite.results.report.markdown import report as markdown
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, remedies, trust
-from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.segments import without_collector
 from benchsuite.results.store.store import ResultsStore, StoreError
@@ -234,8 +233,7 @@ def print_section(section: Section, why: bool = False, all_columns: bool = False
         for line in operators.sources(operator_rows):
             out.print(line, markup=False)
         say(out, operators.LEGEND, "dim")
-    point_lines = (*readers.lines(section.points), *staging_lines(section.points))
-    for line in (*point_lines, *troubles(section.trials), trust(section.trials)):
+    for line in (*section.beside, *troubles(section.trials), trust(section.trials)):
         say(out, line)
     for line in remedies(section.points):
         say(out, f"  {line}")

@@ -67,7 +67,7 @@ class Instruments:
     def samples(self, rank: int, seen_inside: Looks | None = None) -> RankSamples:
         """What has been measured so far; `seen_inside`: what workers saw of themselves."""
         loop, cuda = self.loop, self.loop.stamps.device != "cpu"
-        counted, memory = loop.counted, loop.looker.memory if loop.looker is not None else None
+        counted, node = loop.counted, loop.looker.node if loop.looker is not None else None
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return RankSamples(
             rank,
@@ -81,8 +81,7 @@ class Instruments:
             peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
             device_name=loop.stamps.device if cuda else None,
             looks=self._looks(seen_inside),
-            memory=memory.told() if memory is not None else [],
-            shm_used_fraction=memory.shm_used_fraction if memory is not None else None,
+            **(node.told() if node is not None else {}),
         )
 
     def seen_inside(self) -> Looks | None:

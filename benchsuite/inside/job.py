@@ -21,7 +21,7 @@ from .inherited import LOOKS_FOLDER, Inherited
 from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
 from .looks import Looker
 from .loop import Loop, RowCounter, kinds_of_steps
-from .memory import MemoryLog
+from .node_log import NodeLog
 from .rank_file import MOST_APART_S, Reporter, exchanges
 from .timestamps import stamps_for
 from .training import Training
@@ -102,7 +102,7 @@ class Job:
         _time_calls(self)
         self.reporter.most_apart_s = min(MOST_APART_S, self.run.every_s)
         loop.note_step = self.reporter.note_step
-        loop.looker = Looker(loop.phase, loop.reading, self.guard(self.reporter.write), memory=MemoryLog())
+        loop.looker = Looker(loop.phase, loop.reading, self.guard(self.reporter.write), node=NodeLog(loop.device))
         return instruments
 
     def end(self) -> None:

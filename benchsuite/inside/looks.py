@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .frames import Buffers, frame_of, role_of, user_line, waits_on
-from .memory import MemoryLog
+from .node_log import NodeLog
 from .processes import open_files
 from .samples import Line, Looks
 from .syscalls import FUTEX, At, Task, at, has_ended
@@ -152,10 +152,10 @@ class Looker:
         readers: Callable[[], Reading],
         write: Callable[[Tally], None] = lambda tally: None,
         writes_apart_s: float = WRITES_APART_S,
-        memory: MemoryLog | None = None,
+        node: NodeLog | None = None,
     ) -> None:
-        """`write` is called about every so many seconds, in the thread that looks; `memory`: where to log memory."""
-        self.tally, self.pace, self.memory = Tally(), Pace(), memory
+        """`write` is called about every so many seconds, in the thread that looks; `node` logs memory and clocks."""
+        self.tally, self.pace, self.node = Tally(), Pace(), node
         self._writes_apart_s, self._buffers = writes_apart_s, Buffers()
         self._phase, self._readers, self._write = phase, readers, write
         self._loop_thread, self._native, self._written_s = 0, 0, time.monotonic()
@@ -185,8 +185,8 @@ class Looker:
             while not wake.wait(self.pace.next_s()):
                 began_s = time.thread_time()
                 self._look(task)
-                if self.memory is not None:
-                    self.memory.look(self._readers().processes)
+                if self.node is not None:
+                    self.node.look(self._readers().processes)
                 if time.monotonic() - self._written_s > self._writes_apart_s:
                     self._write(self.tally)
                     self._written_s = time.monotonic()

@@ -234,6 +234,10 @@ class Loop:
         self._add_ended()
         return self._steps
 
+    def device(self) -> int | None:
+        """The number of the CUDA device that it computes on."""
+        return self.stamps.index
+
     def phase(self) -> tuple[str | None, int]:
         """What the loop's thread is in of a counted step, and how many steps came before."""
         return self._phase, self._num_ended

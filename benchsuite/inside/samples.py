@@ -199,6 +199,8 @@ class Looks:
     """Of each worker: seconds from its process's start to its first batch, less what one usually takes."""
     collate_and_cpu_s: tuple[float, float] = (0.0, 0.0)
     """CPU seconds of the thread that reads: those in `collate_fn`, and all; 0 where none is timed."""
+    handed_over: tuple[float, int] = (0.0, 0)
+    """Of workers: CPU seconds of the threads that pickle batches and put them into shared memory; and how many."""
     inside: "Looks | None" = None
     """What workers saw of themselves, added up."""
     cost_fraction: float | None = None
@@ -227,6 +229,19 @@ class UsedCores:
     """Share of the time in which some process of the node waited for memory."""
     swapped_in_bytes: int | None = None
     """By all processes of the node."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How fast a rank's cores and its CUDA device run while it steps; None where that cannot be read."""
+
+    cpu_mhz: float | None = None
+    """Of the fastest core that it may use; the median of the readings, as that of the device."""
+    cpu_throttled: int | None = None
+    """How often its cores were held back for heat meanwhile."""
+    device_mhz: float | None = None
+    device_c: float | None = None
+    """The highest temperature."""
 
 
 @dataclass(frozen=True)
@@ -326,6 +341,7 @@ class RankSamples:
     device_memory_bytes: int | None = None
     """Device memory in use at the end, beyond what was in use before this rank; by NVML, so libraries' included."""
 
+    clocks: Clocks | None = None
     memory: list[OwnMemory] = field(default_factory=list)
     """Of this process and of its readers."""
     shm_used_fraction: float | None = None

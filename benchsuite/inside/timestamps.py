@@ -12,6 +12,8 @@ class Stamps(Protocol):
     """Moments on one timeline."""
 
     device: str
+    index: int | None
+    """The number of the CUDA device."""
 
     def now(self) -> Any:
         """This moment."""
@@ -30,6 +32,7 @@ class HostStamps:
     """Host times: for devices that compute synchronously."""
 
     device = "cpu"
+    index: int | None = None
     now = staticmethod(time.perf_counter)
 
     def passed(self, stamp: float) -> bool:
@@ -51,6 +54,7 @@ class CudaStamps:
         self._cuda = torch.cuda
         self._device = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
         self.device = torch.cuda.get_device_name(self._device)
+        self.index: int | None = self._device.index
 
     def now(self) -> Any:
         event = self._cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]

@@ -38,6 +38,8 @@ class TimedCollate:
     """The same of any loader: a worker has one."""
     ended_s: ClassVar[list[float]] = []
     """When this process had its first batches."""
+    num_batches: ClassVar[list[int]] = [0]
+    """How many it has had."""
 
     def __call__(self, samples: Any) -> Any:
         began_s = time.thread_time()
@@ -47,6 +49,7 @@ class TimedCollate:
             seconds = time.thread_time() - began_s
             self.spent_s[0] += seconds
             self.of_this_process[0] += seconds
+            self.num_batches[0] += 1
             if len(self.ended_s) < FIRST_BATCHES:
                 self.ended_s.append(time.perf_counter())
 
@@ -64,18 +67,27 @@ class LookInside:
         path, clock = Path(self.folder) / f"{os.getpid()}.json", thread_clock(threading.get_native_id())
         TimedCollate.of_this_process[0], began_s, here_s = 0.0, time.thread_time(), time.perf_counter()
         TimedCollate.ended_s.clear()
+        TimedCollate.num_batches[0] = 0
 
         def write(tally: Tally) -> None:
             start_s = [born_before_s + opening_s([here_s, *TimedCollate.ended_s])]
             computed = (TimedCollate.of_this_process[0], time.clock_gettime(clock) - began_s)
-            with suppress(OSError):  # the folder is gone: nobody wants to know any more
-                write_new(path, json.dumps(asdict(tally.looks(start_s=start_s, collate_and_cpu_s=computed))))
+            with suppress(OSError):  # a thread has ended; or the folder is gone: nobody wants to know any more
+                handed_over = handing_over_s(), TimedCollate.num_batches[0]
+                looks = tally.looks(start_s=start_s, collate_and_cpu_s=computed, handed_over=handed_over)
+                write_new(path, json.dumps(asdict(looks)))
 
         looker = Looker(lambda: ("readers", 0), Reading, write, self.writes_apart_s)
         looker.start()
         util.Finalize(None, write, (looker.tally,), exitpriority=100)
         if self.of_user is not None:
             self.of_user(worker)
+
+
+def handing_over_s() -> float:
+    """CPU seconds of the threads by which this process's queues hand on what was put into them."""
+    handing = [thread.native_id for thread in threading.enumerate() if thread.name == "QueueFeederThread"]
+    return sum(time.clock_gettime(thread_clock(thread)) for thread in handing if thread is not None)
 
 
 def opening_s(ended_s: Sequence[float]) -> float:
@@ -124,4 +136,5 @@ def added(found: Sequence[Looks]) -> Looks:
         [Line(*key, *seen) for key, seen in lines.items()],
         [seconds for each in found for seconds in each.start_s],
         (sum(each.collate_and_cpu_s[0] for each in found), sum(each.collate_and_cpu_s[1] for each in found)),
+        (sum(each.handed_over[0] for each in found), sum(each.handed_over[1] for each in found)),
     )

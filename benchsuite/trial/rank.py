@@ -73,7 +73,7 @@ def run_rank(spec: TrialSpec, folder: Path | None, me: RankIdentity, keep: list[
     batch = workload.synthetic(spec.variant_in(workload.variants), spec.rank_batch, device) if batch is None else batch
     gc.collect()  # what building left over is no part of a step
     heart.phase("warmup")
-    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me), _seen(feed))
+    stepper = Stepper(training, clock, heart, lambda: _begin(counters, spec, me), _seen(feed, device.index))
     heart.total(_total_steps(spec) + io_observer.torch_steps(spec))
     startup_s = time.perf_counter() - me.launched_s
     if not spec.emulated:
@@ -123,11 +123,12 @@ def _watch(feed: Feed | None, spec: TrialSpec, bucket: BucketWatch | None) -> No
         feed.bucket = bucket
 
 
-def _seen(feed: Feed | None) -> Seen:
-    """What sees this rank, and its readers where it has some."""
+def _seen(feed: Feed | None, device: int | None) -> Seen:
+    """What sees this rank, the CUDA device of this number that it computes on, and its readers where it has some."""
     if feed is None:
-        return Seen()
-    feed.seen = Seen(getattr(feed.loader, "reading", lambda: ((), ())))  # which loaders of others may not have yet
+        return Seen(device=device)
+    readers = getattr(feed.loader, "reading", lambda: ((), ()))  # which loaders of others may not have yet
+    feed.seen = Seen(readers, device)
     return feed.seen
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchsuite.inside.counted import Counted, counters, used_cores
 from benchsuite.inside.looks import Looker, Reading
-from benchsuite.inside.memory import MemoryLog
+from benchsuite.inside.node_log import NodeLog
 from benchsuite.inside.readers import LoadTimes, ReaderTimes, seen_readers
 from benchsuite.inside.samples import Block, Looks
 
@@ -18,13 +18,13 @@ Readers = tuple[Collection[int], Collection[int]]
 class Seen:
     """Sees one rank while its steps count, and counts what the kernel says of all its blocks."""
 
-    def __init__(self, readers: Callable[[], Readers] = lambda: ((), ())) -> None:
+    def __init__(self, readers: Callable[[], Readers] = lambda: ((), ()), device: int | None = None) -> None:
         self._find_readers = readers
         self._phase: str | None = None
         self._step = 0
         self._loads, self._readers, self._counted = LoadTimes(), ReaderTimes(), Counted()
-        self._memory = MemoryLog()
-        self._looker = Looker(lambda: (self._phase, self._step), lambda: Reading(*readers()), memory=self._memory)
+        self._node = NodeLog(lambda: device)
+        self._looker = Looker(lambda: (self._phase, self._step), lambda: Reading(*readers()), node=self._node)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -75,8 +75,7 @@ class Seen:
             "seen_readers": seen_readers(self._loads, self._readers, queue_batches=queue_batches, workers_stay=True),
             "used_cores": used_cores(self._counted),
             "looks": self._looks(blocks),
-            "memory": self._memory.told(),
-            "shm_used_fraction": self._memory.shm_used_fraction,
+            **self._node.told(),
         }
 
     def _looks(self, blocks: list[Block]) -> Looks:

@@ -22,8 +22,9 @@ from benchsuite.contract.trial_spec import digest
 from benchsuite.host.environment import environment, file_system
 from benchsuite.host.interference import Finding, foreign_load
 from benchsuite.inside.samples import PARTS, STEADY_TURNS, RankSamples
-from benchsuite.results.render import judged
+from benchsuite.results.render import job_time, judged
 from benchsuite.results.render.words import counted, duration, typed
+from benchsuite.results.store.frames import row
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 
 SWEEP = "watch"
@@ -35,17 +36,6 @@ PRINTED = {"load": "waiting for input", "h2d": "copy to the device", "other": "r
 OTHERS_LOAD = (
     "this loop's body includes waiting for another watched loader, {:.0%} of the step: its own answer tells why"
 )
-WALL = {
-    "start_up": "start-up",
-    "training": "training",
-    "input": "waiting for input",
-    "validation": "validation",
-    "checkpoints": "checkpoints",
-    "logging": "logging",
-    "other": "between passes",
-    "end": "after the last step",
-}
-"""Where a job's time goes, by the names of `inside.wall_time`."""
 COLUMNS = 100
 BAR = 20
 """Characters of the bar of all of a step."""
@@ -80,6 +70,8 @@ class Told:
     """Share of the steps in which another watched loop of this thread waited for its input."""
     wall_s: Mapping[str, float] | None = None
     """Where the time of the job went: seconds of each part (`inside.wall_time.WALL_PARTS`)."""
+    job: str | None = None
+    """What the user calls the job that this run is one of."""
     data_can_be_named: bool = True
     """Whether the user could have said where the samples lie."""
 
@@ -96,7 +88,7 @@ def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     judged = verdict(found, setting, ranks)
     found |= {} if judged is None else judged.figures()
     counted = {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}
-    return found | counted | {"wall_time_s": told.wall_s}
+    return found | counted
 
 
 def _is_whole(told: Told) -> bool:
@@ -142,14 +134,14 @@ def record_of(
     noted: Sequence[Finding],
     reason: str | None,
     world_size: int,
-    device: str,
+    told: Told,
 ) -> TrialRecord:
     """The record of a watched loop: a trial whose spec says what is known of a training that is not ours.
 
     Without figures it has failed, for the reason given. Its `repeat` is the moment it began, in ms: runs of one script
     are repeats of one point, as they come.
     """
-    spec = {**begun.spec, "world_size": world_size, "device": device}
+    spec = {**begun.spec, "world_size": world_size, "device": told.device}
     label, workers = [begun.label], spec["data"]["num_workers"]
     label += [] if workers is None else [counted(workers, "worker")]
     label += [counted(world_size, "rank")] if world_size > 1 else []
@@ -158,7 +150,8 @@ def record_of(
     point = digest({"watch": spec})
     measured = replace(begun, spec=spec, label=" · ".join(label), env=env, point_id=point, repeat=repeat)
     values = TrialFigures.model_validate(dict(found))
-    beside = {name: found[name] for name in (*BESIDE_VERDICT, "wall_time_s") if found.get(name)}
+    beside = {name: found[name] for name in BESIDE_VERDICT if found.get(name)}
+    beside |= {"wall_time_s": told.wall_s, "job": told.job}
     made = measured.record("failed" if reason else "ok", details_of(noted), reason=reason, figures=values, **beside)
     assert isinstance(made, TrialRecord)
     return made
@@ -182,18 +175,20 @@ def lines(ranks: Sequence[RankSamples], told: Told, found: Mapping[str, Any]) ->
         *_own(found),
         *(f"caveat: {name}: {why}" for name, why in caveats(ranks, told)),
         *([OTHERS_LOAD.format(told.others_load_share)] if told.others_load_share >= HIDDEN_SHARE else []),
-        *(_before(ranks[0], told) if told.wall_s is None else _wrapped(_where_time_went(told.wall_s))),
+        *(_before(ranks[0], told) if told.wall_s is None else _where_time_went(ranks, told.wall_s)),
         *([f"{told.num_replayed} steps were trained on batches seen before"] if told.num_replayed else []),
     ]
 
 
-def _where_time_went(wall_s: Mapping[str, float]) -> str:
-    """Where the time of a job went, the most first."""
-    total_s = sum(wall_s.values())
-    parts = sorted(wall_s, key=lambda part: -wall_s[part])
-    shares = [f"{WALL[part]} {judged.percent(wall_s[part] / total_s)}" for part in parts]
-    told = [share for part, share in zip(parts, shares, strict=True) if wall_s[part] >= HIDDEN_SHARE * total_s]
-    return f"where the {duration(total_s)} went: {', '.join(told)}"
+def _where_time_went(ranks: Sequence[RankSamples], wall_s: Mapping[str, float]) -> list[str]:
+    differing = job_time.differing_rank({rank.rank: rank.wall_s or {} for rank in ranks})
+    return [*_wrapped(job_time.where_it_went(wall_s)), *([] if differing is None else [differing])]
+
+
+def over_runs(records: Sequence[TrialRecord], name: str) -> list[str]:
+    """Where the time of a job went over its runs, where there was more than one."""
+    runs = [row(record) for record in records if record.wall_time_s]
+    return _wrapped(job_time.of_job(runs, name)) if len(runs) > 1 else []
 
 
 def _before(rank: RankSamples, told: Told) -> list[str]:
@@ -215,9 +210,18 @@ def progress_line(now: str, step: str, found: Mapping[str, Any], verdict: str) -
         f"{1 / found['step_s_mean']:.1f} steps/s" if rate is None else f"{rate:,.0f} samples/s",
         "" if stall is None else f"waiting for input {judged.percent(stall)}",
         verdict.replace("_", " "),
-        f"slowest rank {found['slowest_rank']}" if ranks > 1 and found.get("slowest_rank") is not None else "",
+        _slowest(found) if ranks > 1 else "",
     ]
     return f"{now}  " + "   ".join(filter(None, parts))
+
+
+def _slowest(found: Mapping[str, Any]) -> str:
+    """The rank that takes longest by itself, and the part of the step in which it does, as far as these are known."""
+    rank, numbers = found.get("slowest_rank"), found.get("evidence") or {}
+    if rank is None:
+        return ""
+    part = judged.MARKED.get(numbers.get("slow_part", ""))
+    return f"slowest rank {rank}" + (f", in {part}" if part else "")
 
 
 def saved_line(store: Path) -> str:

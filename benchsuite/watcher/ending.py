@@ -134,7 +134,7 @@ class Ending:
             return
         reason = None if counted else self._why_none(told.num_uncounted)
         noted = caveats(counted, told) if counted else []
-        self.record = record_of(self.begun, self.data, self.figures, noted, reason, len(ranks), told.device)
+        self.record = record_of(self.begun, self.data, self.figures, noted, reason, len(ranks), told)
         where = self._stored(self.record, ranks)
         if not self.quiet:
             say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])

@@ -7,7 +7,7 @@ from benchsuite.inside.rank_file import MOST_APART_S, STEPS_FOR_AN_ANSWER
 from benchsuite.results.render.words import duration
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore, StoreError
-from benchsuite.watcher.answer import progress_line, saved_line
+from benchsuite.watcher.answer import over_runs, progress_line, saved_line
 from benchsuite.watcher.run_folder import Run, say
 from benchsuite.watcher.run_trainings import TrainingOfRun, begun, reports, trainings
 
@@ -82,7 +82,7 @@ class Answers:
                 say(*answer.lines)
             self._store(answer.record, training)
         if not self._answered:
-            say(self._where())
+            say(*self._over_runs(), self._where())
         self._answered = written
 
     def _cut_short_by(self, code: int | None) -> str | None:
@@ -98,6 +98,16 @@ class Answers:
                 self.store.append(record, training.samples())
             except StoreError as error:
                 self.why_unstored = str(error)
+
+    def _over_runs(self) -> list[str]:
+        """Where the time of the job went that this run is one of, by its name, once it has run more than once."""
+        if self.options.name is None or self.why_unstored is not None:
+            return []
+        try:
+            known = ResultsStore(self.options.store, self.options.session).trials()
+        except StoreError:
+            return []
+        return over_runs([record for record in known if record.job == self.options.name], self.options.name)
 
     def _where(self) -> str:
         if self.why_unstored is not None:

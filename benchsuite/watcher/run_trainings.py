@@ -17,7 +17,7 @@ from benchsuite.inside.files import own_folders, read_plain
 from benchsuite.inside.guard import Guard
 from benchsuite.inside.instruments import Instruments
 from benchsuite.inside.looks import Looker
-from benchsuite.inside.memory import MemoryLog
+from benchsuite.inside.node_log import NodeLog
 from benchsuite.inside.rank_file import Loader, RankReport, Reporter
 from benchsuite.inside.samples import RankSamples
 from benchsuite.results.store.record import TrialRecord
@@ -72,6 +72,7 @@ class TrainingOfRun(NamedTuple):
             before_s=first.loop.before_s,
             data_can_be_named=False,
             others_load_share=first.loop.others_load_share,
+            job=name,
         )
 
     def _wall_s(self, begun: Measuring, ended_at_s: float | None) -> dict[str, float] | None:
@@ -96,7 +97,7 @@ class TrainingOfRun(NamedTuple):
         reason = None if counted else f"no step counted: {told.num_uncounted} steps ended, all of them warm-up"
         data = {"loader": self.first.loop.loader, "num_workers": self.first.loop.num_workers}
         begun = replace(begun, spec={"workload": told.name, "data": data}, label=told.name)
-        record = record_of(begun, None, found, noted, reason, self.first.world_size, told.device)
+        record = record_of(begun, None, found, noted, reason, self.first.world_size, told)
         said = lines(counted, told, found) if counted else [f"{told.name} · {reason}"]
         return Answer(found, said, record)
 
@@ -144,7 +145,7 @@ def keep_reports(store: ResultsStore, begun: Measuring, instruments: Instruments
     loop, reporter = instruments.loop, Reporter(folder, OF_WATCH, name, instruments, loader)
     guard = Guard(f"benchsuite.watch: {name} is no longer measured while it trains")
     loop.note_step = guard(reporter.note_step, default=False)
-    loop.looker = Looker(loop.phase, loop.reading, guard(reporter.write), memory=MemoryLog())
+    loop.looker = Looker(loop.phase, loop.reading, guard(reporter.write), node=NodeLog(loop.device))
     return folder
 
 

@@ -22,7 +22,7 @@ from benchsuite.contract.session import check_session
 from benchsuite.inside.instruments import FIRST_STEPS, MARKS, UNKNOWN_QUEUE, Instruments, queue_of
 from benchsuite.inside.looks import Looker
 from benchsuite.inside.loop import Loop, RowCounter, kinds_of_steps
-from benchsuite.inside.memory import MemoryLog
+from benchsuite.inside.node_log import NodeLog
 from benchsuite.inside.timestamps import stamps_for
 from benchsuite.inside.workers import Inside, LookInside, TimedCollate
 from benchsuite.results.store.record import TrialRecord
@@ -274,7 +274,7 @@ def _begun(
 def _looked_at(kinds: Iterator[str], device: str | None, rows: RowCounter, keeps_batch: bool) -> Loop:
     """A loop whose threads are looked at."""
     loop = Loop(kinds, lambda: stamps_for(device), rows, keeps_batch)
-    loop.looker = Looker(loop.phase, loop.reading, memory=MemoryLog())
+    loop.looker = Looker(loop.phase, loop.reading, node=NodeLog(loop.device))
     return loop
 
 

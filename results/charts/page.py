@@ -30,12 +30,11 @@ from benchsuite.results.render.device_columns import WITH_DEVICES
 from benchsuite.results.render.device_columns import legend as device_legend
 from benchsuite.results.render.tables import Row, caveat_names, is_missing, rows, telling
 from benchsuite.results.render.words import counted
-from benchsuite.results.report import provenance, readers, several_gpus
+from benchsuite.results.report import provenance, several_gpus
 from benchsuite.results.report.io_profile import is_known
 from benchsuite.results.report.modelled import NOTHING, Modelled
 from benchsuite.results.report.sections import Section, points_of, sections, trials_of
 from benchsuite.results.report.summary import LEGEND, remedies, trust
-from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.replacing import write_whole
 from benchsuite.results.store.store import ResultsStore
@@ -280,7 +279,7 @@ def _block(section: Section) -> Iterator[str]:
     first: Mapping[str, Any] = section.trials[0]
     yield f"<article><h3>{escape(section.title)}</h3>"
     yield from (f'<p class="answer">{escape(text)}</p>' for text in section.answer)
-    for line in (*readers.lines(section.points), *staging_lines(section.points)):
+    for line in section.beside:
         yield f"<p>{escape(line)}</p>"
     yield f'<p class="trust">{escape(trust(section.trials))}</p>'
     helping, why = [*remedies(section.points), *several_gpus.remark(section.points)], section.why

@@ -175,6 +175,8 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         found.append(
             f"a batch has {counted(numbers['batch_tensors'], 'tensor')}, {size(numbers['batch_bytes'])} in all"
         )
+        if "hand_over_s" in numbers:
+            found.append(f"a worker computes {ms(numbers['hand_over_s'])} to pickle it and put it into shared memory")
     found += _long_steps(numbers)
     if "imbalance/fewer_batches" in named:
         found.append(f"one rank runs {numbers['fewest_steps']} steps, another {numbers['most_steps']}")
@@ -185,6 +187,8 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     if "slow_core_wait_fraction" in numbers:
         waits, other = (percent(numbers[f"{pace}_core_wait_fraction"]) for pace in ("slow", "fast"))
         found.append(f"rank {numbers['slowest_rank']} waits for a core {waits} of the time, the other {other}")
+    if "imbalance/slow_rank" in named:
+        found += _of_clocks(numbers)
     if "slowest_in_steps_fraction" in numbers:
         found.append(f"it is the slowest in {percent(numbers['slowest_in_steps_fraction'])} of the steps")
     if "communication" in verdicts and numbers.get("bubble_fraction"):
@@ -195,6 +199,20 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
         found += _of_storage(named, numbers)
     if "client_cpu" in verdicts:
         found += _of_cores(named, numbers)
+    return found
+
+
+def _of_clocks(numbers: Numbers) -> list[str]:
+    """How much slower the slowest rank's cores and its device run, and whether heat held them back."""
+    rank, found = f"rank {numbers['slowest_rank']}", []
+    for name, what in (("cpu_mhz", "cores run"), ("device_mhz", "device runs")):
+        if f"slow_{name}" in numbers:
+            slow, fast = (f"{numbers[f'{pace}_{name}']:,.0f}" for pace in ("slow", "fast"))
+            is_hot = name == "device_mhz" and "slow_device_c" in numbers
+            hot = f" and {numbers['slow_device_c']:.0f} °C" if is_hot else ""
+            found.append(f"{rank}'s {what} at {slow} MHz{hot}, another rank's at {fast} MHz")
+    if "slow_cpu_throttled" in numbers:
+        found.append(f"{rank}'s cores were held back for heat {counted(numbers['slow_cpu_throttled'], 'time')}")
     return found
 
 

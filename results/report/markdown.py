@@ -14,11 +14,10 @@ from benchsuite.results.render.tables import (
     inline,
     troubles,
 )
-from benchsuite.results.report import provenance, readers, several_gpus
+from benchsuite.results.report import provenance, several_gpus
 from benchsuite.results.report.modelled import NOTHING, Modelled, Predicted
 from benchsuite.results.report.sections import Section, sections
 from benchsuite.results.report.summary import LEGEND, remedies, trust
-from benchsuite.results.scaling.staging import lines as staging_lines
 from benchsuite.results.store.record import TrialRecord
 from benchsuite.results.store.store import ResultsStore
 
@@ -77,7 +76,7 @@ def _markdown(section: Section) -> str:
             as_markdown(section.points, COLUMNS),
             *([inline(meaning)] if (meaning := au_meaning(section.points)) else []),
             *_operators(section),
-            *([_bullets(found)] if (found := [*readers.lines(section.points), *staging_lines(section.points)]) else []),
+            *([_bullets(section.beside)] if section.beside else []),
             "\n".join(
                 [
                     inline(trust(section.trials)),

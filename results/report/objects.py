@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from benchsuite.results.render import job_time
 from benchsuite.results.render.tables import troubles
 from benchsuite.results.report import provenance, readers, several_gpus
 from benchsuite.results.report.answer import evidence
@@ -69,6 +70,7 @@ def _section(section: Section) -> dict[str, Any]:
         "ranking": [_contest(contest) for contest in section.contests],
         "readers": readers.lines(section.points),
         "staging": staging_lines(section.points),
+        "wall_time": job_time.lines(section.trials),
         "trust": trust(section.trials),
         "remedies": remedies(section.points),
         "untested": several_gpus.remark(section.points),

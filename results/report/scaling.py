@@ -6,6 +6,7 @@ from typing import Any
 
 from benchsuite.results.compare.environments import told_facts
 from benchsuite.results.compare.nights import DISTRUSTED
+from benchsuite.results.render import job_time
 from benchsuite.results.render.naming import PARALLELISM, WORKLOAD, mode_of, short_workloads
 from benchsuite.results.render.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number, whole
 from benchsuite.results.render.words import and_, counted
@@ -256,10 +257,17 @@ def notes(series: Series) -> list[str]:
         *(["repeats left out as a caveat forbids trust: the others are free of it"] if left_out else []),
         *(f"mixed environments: {fact}" for fact in series.mixed),
         *([f"environments differ: {'; '.join(differing)}"] if differing else []),
+        *_wall_time(series),
         *filter(None, [knee_line(series)]),
         *map(fit_line, fits),
         *([INDEPENDENT] if shared and any(fit.relative_error is not None for fit in fits) else []),
     ]
+
+
+def _wall_time(series: Series) -> list[str]:
+    """Where the time of the jobs of each number of ranks went, of commands under `benchsuite run`."""
+    jobs = {point.ranks: [*filter(None, map(job_time.parts_of, point.trials))] for point in series.points}
+    return [f"{counted(ranks, 'rank')}: {job_time.where_it_went(*runs)}" for ranks, runs in jobs.items() if runs]
 
 
 def _certainty(series: Series) -> list[str]:

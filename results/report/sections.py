@@ -7,11 +7,14 @@ from typing import Any
 
 import pandas as pd
 
+from benchsuite.results.render import job_time
 from benchsuite.results.render.naming import WORKLOAD, labels_apart, short_workloads
 from benchsuite.results.render.tables import Row, rows
+from benchsuite.results.report import readers
 from benchsuite.results.report.answer import answer, evidence
 from benchsuite.results.report.ranking import Contest, contests, ranked_rows
 from benchsuite.results.report.summary import arithmetic
+from benchsuite.results.scaling import staging
 from benchsuite.results.store.frames import by_point
 from benchsuite.results.store.store import ResultsStore
 
@@ -30,6 +33,11 @@ class Section:
     def answer(self) -> list[str]:
         """What its points say, a paragraph for each set of choices that can be compared."""
         return answer(self.points, self.contests)
+
+    @property
+    def beside(self) -> list[str]:
+        """What its points say of readers and of staging, and its trials of where the time of their jobs went."""
+        return [*readers.lines(self.points), *staging.lines(self.points), *job_time.lines(self.trials)]
 
     @property
     def why(self) -> list[str]:

@@ -19,7 +19,7 @@ from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
 
 Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
 """What a column holds. `strings` (lists of strings) and `json` (anything else) are stored as JSON text."""
-SHOWN = ("spec.", "dataset.", "env.")
+SHOWN = ("spec.", "dataset.", "env.", "wall_time_s.")
 """How columns begin that are shown beside those of the contract."""
 SQL_TYPES: Mapping[str, str] = {
     "null": "VARCHAR",

@@ -61,6 +61,7 @@ def row(record: Record) -> Row:
         **flatten("spec", record.spec),
         **flatten("dataset", record.dataset or {}),
         **flatten("env", record.env),
+        **flatten("wall_time_s", record.wall_time_s or {}),
     }
 
 

@@ -473,6 +473,11 @@ class Record(BaseModel):
     wall_time_s: dict[str, float] | None = Field(
         None, description="of a command under `benchsuite run`: where its time went, seconds by part"
     )
+    job: str | None = Field(
+        None,
+        description="what `benchsuite run --name` calls the command: runs of one name and session are one job that "
+        "goes on",
+    )
     io_profile: dict[str, Any] | None = Field(
         None,
         description="what readers did with files, where profiled (`benchsuite.storage.observe.io_profile.profile_of`)",

@@ -63,6 +63,8 @@ def test_workers_tell_what_they_see_of_themselves(context: str):
     assert looks.inside.readers["sleep"] > 0.5 * sum(looks.inside.readers.values())
     assert any(line.line.startswith("Slept.__getitem__ (test_looks.py:") for line in looks.inside.lines)
     assert len(looks.inside.start_s) == 1 and 0 <= looks.inside.start_s[0] < 60
+    handing_s, batches = looks.inside.handed_over
+    assert handing_s > 0 and 0 < batches <= len(loader)
     watch.close()
     assert not os.path.exists(watch._ending.instruments.inside.folder)
 

@@ -1,8 +1,46 @@
 """What a DataLoader's workers tell of themselves."""
 
-import pytest
+import json
+from pathlib import Path
+from typing import Any
 
-from benchsuite.inside.workers import opening_s
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from benchsuite.inside.workers import Inside, LookInside, TimedCollate, opening_s
+
+
+class Pieces(Dataset[dict[int, torch.Tensor]]):
+    """Samples of the same size in so many tensors."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> dict[int, torch.Tensor]:
+        return {number: torch.zeros(6400 // self.count) for number in range(self.count)}
+
+
+def handed_over(count: int, folder: Path) -> tuple[float, int]:
+    """What a worker tells of handing over batches of so many tensors: CPU seconds, and how many batches."""
+    folder.mkdir()
+    looks, collate = LookInside(str(folder)), TimedCollate(lambda samples: samples[0])
+    loader: Any = DataLoader(Pieces(count), 1, num_workers=1, worker_init_fn=looks, collate_fn=collate)
+    assert len([*loader]) == 40
+    (told,) = folder.glob("*.json")
+    found = Inside(str(folder)).told([int(told.stem)])
+    assert found is not None and json.loads(told.read_text())["handed_over"] == [*found.handed_over]
+    return found.handed_over
+
+
+def test_what_a_worker_takes_to_hand_on_its_batches(tmp_path: Path) -> None:
+    few_s, few = handed_over(1, tmp_path / "few")
+    many_s, many = handed_over(64, tmp_path / "many")
+    assert few == many == 40
+    assert many_s > 5 * few_s > 0
 
 
 @pytest.mark.parametrize(

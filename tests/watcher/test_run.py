@@ -181,6 +181,18 @@ def test_where_the_time_of_the_job_went(tmp_path: Path):
     assert sum(went.values()) == pytest.approx((ended - began).total_seconds(), rel=0.02)
 
 
+def test_runs_of_one_name_are_a_job_that_went_on(tmp_path: Path):
+    command = [sys.executable, str(script(tmp_path, "train(2)"))]
+    once = run(tmp_path, *command, options=["--name", "llama"])
+    run(tmp_path, *command, options=["--name", "llama", "--session", "another"])
+    again = run(tmp_path, *command, options=["--name", "llama"])
+    assert [one.job for one in records(tmp_path)] == ["llama"] * 3
+    assert "2 runs" not in once.err
+    assert re.search(r"of 2 runs of llama went: .* lay between the runs", again.err.replace("\n", " ")), again.err
+    told = ran([RUN[0], "report", "--store", "store"], tmp_path)
+    assert "of 2 runs of llama" in told.out and "of 3 runs" not in told.out
+
+
 def test_what_is_said(tmp_path: Path):
     found = run(tmp_path, sys.executable, str(script(tmp_path, "train(3)")), options=["--session", "first"])
     (record,) = records(tmp_path)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from case import applied, folder, tell, watch
+from case import applied, folder, long_enough, tell, watch
 
 CAUSE = "waiting/checkpoint"
 RANKS = 1
@@ -87,7 +87,7 @@ def main():
         if len(marks) % EVERY == EVERY - 1:
             keeper.keep(model, opt)
         marks.append(time.perf_counter())
-        if len(marks) > 70 and marks[-1] - marks[9] > 12:
+        if long_enough(marks):
             break
     tell(step_s=(marks[-1] - marks[9]) / (len(marks) - 10), steps=len(marks) - 10)
     if keeper.writer is not None:

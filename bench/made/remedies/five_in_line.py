@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from case import applied, folder, tell, watch
+from case import SECONDS, applied, folder, tell, watch
 
 CAUSE = "preprocessing/shuffle_buffer"
 RANKS = 1
@@ -89,7 +89,7 @@ def main():
     )
     opt = torch.optim.Adam(model.parameters(), 1e-3)
     steps, first = 0, None
-    while first is None or time.perf_counter() - first < 12 or steps < 60:
+    while first is None or time.perf_counter() - first < SECONDS or steps < 60:
         for planes, result in loader:
             loss = nn.functional.mse_loss(model(planes)[:, 0], result.float())
             opt.zero_grad()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from case import applied, folder, tell, watch
+from case import applied, folder, long_enough, tell, watch
 
 CAUSE = "preprocessing/decode"
 RANKS = 1
@@ -116,7 +116,7 @@ def main():
         loss.backward()
         opt.step()
         marks.append(time.perf_counter())
-        if len(marks) > 70 and marks[-1] - marks[9] > 12:
+        if long_enough(marks):
             break
     tell(step_s=(marks[-1] - marks[9]) / (len(marks) - 10), steps=len(marks) - 10)
 

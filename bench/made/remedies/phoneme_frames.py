@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from case import applied, folder, tell, watch
+from case import SECONDS, applied, folder, tell, watch
 
 CAUSE = "waiting/worker_start"
 RANKS = 1
@@ -86,7 +86,7 @@ def main():
     model = Recogniser()
     opt = torch.optim.Adam(model.parameters(), 1e-3)
     ends = []
-    while len(ends) < 8 or ends[-1] - ends[0] < 12:
+    while len(ends) < 8 or ends[-1] - ends[0] < SECONDS:
         for frames, sounds in loader:
             loss = nn.functional.cross_entropy(model(frames.float()).flatten(0, 1), sounds.flatten())
             opt.zero_grad()

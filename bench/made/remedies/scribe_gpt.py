@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from case import applied, evict, folder, slow_disk, tell, watch
+from case import applied, evict, folder, slow_disk, long_enough, tell, watch
 
 CAUSE = "storage/mapped_pages"
 RANKS = 1
@@ -86,7 +86,7 @@ def train(loader):
         loss.backward()
         opt.step()
         marks.append(time.perf_counter())
-        if len(marks) > 70 and marks[-1] - marks[9] > 12:
+        if long_enough(marks):
             break
     tell(step_s=(marks[-1] - marks[9]) / (len(marks) - 10), steps=len(marks) - 10)
 

@@ -13,6 +13,7 @@ from benchsuite.analysis.judging.thresholds import (
     FEWER_BATCHES,
     LONGER_PART,
     NAMED_STEPS,
+    SLOWER_CLOCK,
     SLOWER_RANK,
 )
 from benchsuite.inside.samples import RankSamples
@@ -84,6 +85,27 @@ def slow_part_of_marked(ranks: Sequence[RankSamples], slowest: int) -> dict[str,
         seen |= {"slow_core_wait_fraction": waits[0], "fast_core_wait_fraction": waits[1]}
     share = _slowest_in(slow, others)
     return seen if share is None else seen | {"slowest_in_steps_fraction": share}
+
+
+def differences(ranks: Sequence[RankSamples], slowest: int, fastest: int | None) -> dict[str, float]:
+    """What is different where the slowest rank runs: its cores' or its device's clock, heat.
+
+    Beside the fastest one, or, where that is not known, beside the one whose clocks are the fastest.
+    """
+    slow = next((rank.clocks for rank in ranks if rank.rank == slowest), None)
+    others = [rank.clocks for rank in ranks if rank.clocks and (rank.rank == fastest or fastest is None)]
+    found: dict[str, float] = {}
+    if slow is None:
+        return found
+    for name in ("cpu_mhz", "device_mhz"):
+        mine, theirs = getattr(slow, name), max((getattr(each, name) or 0.0 for each in others), default=0.0)
+        if mine is not None and mine < SLOWER_CLOCK * theirs:
+            found |= {f"slow_{name}": mine, f"fast_{name}": theirs}
+    if "slow_device_mhz" in found and slow.device_c is not None:
+        found["slow_device_c"] = slow.device_c
+    if slow.cpu_throttled:
+        found["slow_cpu_throttled"] = slow.cpu_throttled
+    return found
 
 
 WAITS_FOR_OTHERS = frozenset({"communication", "bubble"})

@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchsuite.analysis.judging import lost_time
-from benchsuite.analysis.judging.between_ranks import slow_part, slow_part_of_marked
+from benchsuite.analysis.judging.between_ranks import differences, slow_part, slow_part_of_marked
 from benchsuite.analysis.judging.lost_time import COMPUTE, UNSEEN, Shares, Where, num_steps
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.shares import (
@@ -86,11 +86,15 @@ def evidence_of(
         found["exchange_of_body_fraction"] = None
     if seen is not None and seen.batch_arrays and HAND_OVER in lost:
         found |= {"batch_tensors": seen.batch_arrays, "batch_bytes": seen.batch_bytes}
+        handing_s, batches = looks.inside.handed_over if looks is not None and looks.inside is not None else (0.0, 0)
+        found["hand_over_s"] = handing_s / batches if handing_s and batches else None
     found |= _long_steps(rank)
     if len(ranks) > 1 and figures.get("communication_min_s") is None:
         found |= slow_part(ranks)
     elif figures.get("slowest_rank") is not None and Where("imbalance", "slow_rank") in lost:
         found |= slow_part_of_marked(ranks, figures["slowest_rank"])
+    if len(ranks) > 1 and found["slowest_rank"] is not None:
+        found |= differences(ranks, found["slowest_rank"], found.get("fastest_rank"))
     found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
     return {name: value for name, value in found.items() if value is not None}

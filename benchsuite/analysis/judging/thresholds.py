@@ -74,6 +74,8 @@ FEWER_BATCHES = 0.10
 """A rank with this share of steps fewer than another has fewer batches; a step or two are those in flight."""
 SLOWER_RANK = 1.3
 """A rank whose own part of a step takes so much longer than another's is the one that is waited for."""
+SLOWER_CLOCK = 0.95
+"""A clock that gives less than this share of another's: those of equal parts differ by a few percent."""
 LONGER_PART = 0.05
 """A part that takes a rank so much of the step longer than others is why these wait for it; less is noise."""
 LEAST_LOOKS = 10

@@ -10,7 +10,7 @@ import pytest
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.verdict import Judgement, verdict
 from benchsuite.analysis.metrics import figures, watched_figures
-from benchsuite.inside.samples import Block, Line, Looks, RankSamples, Reads, SeenReaders, UsedCores
+from benchsuite.inside.samples import Block, Clocks, Line, Looks, RankSamples, Reads, SeenReaders, UsedCores
 from tests.helpers.made import made_block, made_result, made_spec
 
 Words = Mapping[str, float]
@@ -443,6 +443,21 @@ def test_a_slow_rank_is_named() -> None:
     assert numbers(judged_trial(*SLOWER))["slowest_rank"] == 1
 
 
+COOL = Clocks(cpu_mhz=3000.0, cpu_throttled=0, device_mhz=1980.0, device_c=61.0)
+HOT = Clocks(cpu_mhz=2950.0, cpu_throttled=3, device_mhz=1215.0, device_c=84.0)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "judged_as"), [(SLOW_RANK, judged_loop), (SLOWER, judged_trial)], ids=["loop", "trial"]
+)
+def test_what_is_different_where_the_slow_rank_runs_is_told(ranks: list[RankSamples], judged_as: Any) -> None:
+    told = numbers(judged_as(*(replace(rank, clocks=HOT if rank.rank == 1 else COOL) for rank in ranks)))
+    assert (told["slow_device_mhz"], told["fast_device_mhz"], told["slow_device_c"]) == (1215.0, 1980.0, 84.0)
+    assert told["slow_cpu_throttled"] == 3 and "slow_cpu_mhz" not in told, "cores of equal parts differ by so much"
+    alike = numbers(judged_as(*(replace(rank, clocks=COOL) for rank in ranks)))
+    assert not [name for name in alike if name.startswith(("slow_device", "slow_cpu"))]
+
+
 def test_a_rank_with_fewer_batches_is_told_with_a_number() -> None:
     """Both counts, or how they differ."""
     told = numbers(judged_loop(*FEWER_BATCHES)).values()
@@ -531,9 +546,12 @@ def test_what_is_not_done_yet_is_advised() -> None:
 
 @pytest.mark.parametrize(("tensors", "helps"), [(400, "fewer_tensors"), (2, "smaller_tensors")])
 def test_what_helps_handing_over_depends_on_the_number_of_tensors(tensors: int, helps: str):
-    judged = judged_loop(loop(at("hand_over"), who={"batch_arrays": tensors}))
+    rank = loop(at("hand_over"), who={"batch_arrays": tensors})
+    assert rank.looks is not None and rank.looks.inside is not None
+    handing = replace(rank.looks, inside=replace(rank.looks.inside, handed_over=(2.0, 100)))
+    judged = judged_loop(replace(rank, looks=handing))
     assert names(judged) == [helps]
-    assert judged.evidence is not None and judged.evidence["batch_tensors"] == tensors
+    assert (numbers(judged)["batch_tensors"], numbers(judged)["hand_over_s"]) == (tensors, 0.02)
 
 
 @pytest.mark.parametrize(("known", "cause"), [(True, "amplification"), (False, "reads")])

@@ -54,6 +54,16 @@ CASES: dict[str, Any] = {
     "a slow part": of(
         "imbalance/slow_rank", slow_part="forward", slowest_rank=1, fastest_rank=0, slow_part_s=0.1, fast_part_s=0.0004
     ),
+    "a hot device": of(
+        "imbalance/slow_rank",
+        slowest_rank=3,
+        slow_device_mhz=1215.0,
+        fast_device_mhz=1980.0,
+        slow_device_c=84.0,
+        slow_cpu_mhz=1200.0,
+        fast_cpu_mhz=3000.0,
+        slow_cpu_throttled=12,
+    ),
     "fewer batches": of("imbalance/fewer_batches", fewest_steps=144, most_steps=480),
     "a pipeline": of("communication/communication", bubble_fraction=0.4),
     "computation": ("compute/compute", {"input_stall_fraction": 0.003}, (), ()),

@@ -1,12 +1,14 @@
-"""What memory processes have of their own while a training steps: the one that trains, and those that read for it."""
+"""What is read of the node now and then while a training steps: the memory of its processes, and clocks."""
 
 import os
 import re
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from .clocks import ClockLog
 from .files import text_of
 from .samples import OwnMemory
 
@@ -16,13 +18,15 @@ MOST_KEPT = 60
 SHARED_MEMORY = Path("/dev/shm")
 
 
-class MemoryLog:
-    """Readings of the memory of processes, at most so many of each, evenly spread."""
+class NodeLog:
+    """Readings of clocks and of the memory of processes: those of memory at most so many of each, evenly spread."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Callable[[], int | None] = lambda: None) -> None:
+        """`device` says on which CUDA device this process computes."""
+        self._device, self._clocks = device, ClockLog()
         self._seen: dict[int, OwnMemory] = {}
         self._due_s, self._apart_s = 0.0, APART_S
-        self.shm_used_fraction: float | None = None
+        self._shm_used_fraction: float | None = None
         """The most of /dev/shm that was seen in use."""
 
     def look(self, readers: Collection[int]) -> None:
@@ -31,6 +35,7 @@ class MemoryLog:
         if now_s < self._due_s:
             return
         self._due_s = now_s + self._apart_s
+        self._clocks.look(self._device())
         for pid in (os.getpid(), *readers):
             self._add(pid, now_s)
         if any(len(each.at_s) >= MOST_KEPT for each in self._seen.values()):
@@ -39,11 +44,15 @@ class MemoryLog:
         with suppress(OSError):
             disk = os.statvfs(SHARED_MEMORY)
             used = 1 - disk.f_bavail / disk.f_blocks if disk.f_blocks else 0.0
-            self.shm_used_fraction = max(used, self.shm_used_fraction or 0.0)
+            self._shm_used_fraction = max(used, self._shm_used_fraction or 0.0)
 
-    def told(self) -> list[OwnMemory]:
-        """What was read."""
-        return [*self._seen.values()]
+    def told(self) -> dict[str, Any]:
+        """What was read, as fields of a rank's samples."""
+        return {
+            "memory": [*self._seen.values()],
+            "shm_used_fraction": self._shm_used_fraction,
+            "clocks": self._clocks.told(),
+        }
 
     def _add(self, pid: int, now_s: float) -> None:
         sizes = dict(re.findall(r"^(\w+): +(\d+) kB$", text_of(Path(f"/proc/{pid}/smaps_rollup")), re.MULTILINE))
