@@ -187,7 +187,7 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     if "slow_core_wait_fraction" in numbers:
         waits, other = (percent(numbers[f"{pace}_core_wait_fraction"]) for pace in ("slow", "fast"))
         found.append(f"rank {numbers['slowest_rank']} waits for a core {waits} of the time, the other {other}")
-    if "imbalance/slow_rank" in named:
+    if "imbalance/slow_rank" in named and "slowest_rank" in numbers:
         found += _of_clocks(numbers)
     if "slowest_in_steps_fraction" in numbers:
         found.append(f"it is the slowest in {percent(numbers['slowest_in_steps_fraction'])} of the steps")

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from benchsuite.results.store.frames import NESTED, flatten, frame_of
+from benchsuite.results.store.frames import DOTTED, NESTED, dotted, frame_of
 from benchsuite.results.store.nearest import nearest
 from benchsuite.results.store.place import StoreError
 from benchsuite.results.store.record import FIGURES, FORMER_FIGURES, Kind, Record
@@ -19,7 +19,7 @@ from benchsuite.results.store.segments import LINE, OFFSET, SEGMENT, Stored
 
 Holds = Literal["null", "integer", "number", "boolean", "string", "strings", "json"]
 """What a column holds. `strings` (lists of strings) and `json` (anything else) are stored as JSON text."""
-SHOWN = ("spec.", "dataset.", "env.", "wall_time_s.")
+SHOWN = tuple(f"{name}." for name in DOTTED)
 """How columns begin that are shown beside those of the contract."""
 SQL_TYPES: Mapping[str, str] = {
     "null": "VARCHAR",
@@ -73,14 +73,14 @@ def flat(stored: Stored) -> tuple[tuple[str, ...], tuple[Any, ...]]:
     """Names and values of a record's columns; with fields that only a newer version knows, for it to find."""
     fields, record = stored.fields, stored.record
     known = _known_figures(record.kind)
-    dotted = flatten("spec", record.spec) | flatten("dataset", record.dataset or {}) | flatten("env", record.env)
+    nested = dotted(record)
     if not fields.keys() <= _KNOWN_FIELDS:
-        dotted |= {name: value for name, value in fields.items() if name not in _KNOWN_FIELDS}
+        nested |= {name: value for name, value in fields.items() if name not in _KNOWN_FIELDS}
     figures = fields.get("figures") or {}
     if not figures.keys() <= known:
-        dotted |= {name: value for name, value in figures.items() if name not in known}
-    values = (*_own(record.__dict__), *record.figures.__dict__.values(), *dotted.values())
-    return (*contract(record.kind), *dotted), values
+        nested |= {name: value for name, value in figures.items() if name not in known}
+    values = (*_own(record.__dict__), *record.figures.__dict__.values(), *nested.values())
+    return (*contract(record.kind), *nested), values
 
 
 def holds(values: Iterable[Any]) -> Holds:

@@ -52,17 +52,21 @@ def flatten(prefix: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+DOTTED = ("spec", "dataset", "env", "wall_time_s")
+"""Nested fields of a record whose keys are columns: `spec.batch_size`."""
+
+
+def dotted(record: Record) -> dict[str, Any]:
+    """The columns of a record's nested fields."""
+    flat: dict[str, Any] = {}
+    for name in DOTTED:
+        flat |= flatten(name, getattr(record, name) or {})
+    return flat
+
+
 def row(record: Record) -> Row:
-    """One flat row: identity and status, figures, then spec.*, dataset.* and env.*."""
-    own = record.model_dump(exclude=set(NESTED))
-    return {
-        **own,
-        **record.figures.model_dump(),
-        **flatten("spec", record.spec),
-        **flatten("dataset", record.dataset or {}),
-        **flatten("env", record.env),
-        **flatten("wall_time_s", record.wall_time_s or {}),
-    }
+    """One flat row: identity and status, figures, then the columns of DOTTED."""
+    return {**record.model_dump(exclude=set(NESTED)), **record.figures.model_dump(), **dotted(record)}
 
 
 def frame_of(rows: list[Row] | Row) -> pd.DataFrame:

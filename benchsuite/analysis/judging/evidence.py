@@ -93,7 +93,7 @@ def evidence_of(
         found |= slow_part(ranks)
     elif figures.get("slowest_rank") is not None and Where("imbalance", "slow_rank") in lost:
         found |= slow_part_of_marked(ranks, figures["slowest_rank"])
-    if len(ranks) > 1 and found["slowest_rank"] is not None:
+    if len(ranks) > 1 and found.get("slowest_rank") is not None:
         found |= differences(ranks, found["slowest_rank"], found.get("fastest_rank"))
     found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}
     found |= {f"{where}_fraction": share for where, share in sorted(lost.items(), key=lambda each: -each[1])}
