@@ -79,6 +79,8 @@ def pipeline_of(
     workers = seen.num_readers if setting.watched else setting.num_workers or 0
     if not workers and rank.looks is not None and share_of(rank.looks.load, "waits_for_readers") >= MAIN_SHARE:
         return None  # threads read, of which it is not known how many
+    if setting.watched and workers and not seen.queue_batches:
+        return None  # processes of the user's own, of which it is not known whether there may be more
     begins, handing, reads = (
         sum(float(evidence.get(f"{name}_fraction", 0.0)) for name in names)
         for names in (BEGINNINGS, (HAND_OVER,), READS)
