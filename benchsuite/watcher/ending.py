@@ -37,6 +37,8 @@ ONCE = (
     "This line of your code watches a loader anew each time. Write `loader = benchsuite.watch(loader)` before the loop "
     "over epochs, and the steps of all epochs add up."
 )
+SHORT_S = 10.0
+"""Steps of fewer seconds may be those of one epoch of many: they bear too few looks for a cause."""
 RESTS = ". The steps of the next loader watched here are added. The answer comes with 30 steps, or at the end."
 
 
@@ -75,11 +77,13 @@ class Ending:
 
     @property
     def may_rest(self) -> bool:
-        """Whether its loop may be one over epochs that watches anew in each: it has too few steps to name a cause.
+        """Whether its loop may be one over epochs that watches anew in each: it has too few steps to name a cause, or
+        has been looked at too rarely.
 
         Ranks would have to agree on it; in a session at a prompt the answer is wanted at once.
         """
-        is_short = self.goes_on or self.loop.steps.num_steps < NAMED_STEPS
+        steps = self.loop.steps
+        is_short = self.goes_on or steps.num_steps < NAMED_STEPS or steps.seconds < SHORT_S
         can_be_told = self.loop.num_passes and self.ranks.world_size == 1 and not hasattr(sys, "ps1")
         return bool(is_short and can_be_told and self.pid == os.getpid())
 
@@ -136,7 +140,7 @@ class Ending:
         noted = caveats(counted, told) if counted else []
         self.record = record_of(self.begun, self.data, self.figures, noted, reason, len(ranks), told)
         where = self._stored(self.record, ranks)
-        if not self.quiet:
+        if not self.quiet and not (self.steps_told and self.loop.steps.num_steps == self.steps_told):
             say(lines(counted, told, self.figures) if counted else [f"{told.name} · {reason}"])
         if where is not None and not (self.quiet and where.startswith(WRITTEN)):
             say([where])

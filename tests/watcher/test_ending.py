@@ -61,8 +61,17 @@ def test_loops_of_two_callers_are_two(tmp_path: Path) -> None:
     assert len(records) == 2
 
 
+def test_a_pass_of_enough_steps_but_few_seconds_is_one_epoch_of_many(tmp_path: Path) -> None:
+    """In so short a time its threads are looked at too rarely."""
+    script = EPOCHS.replace("range(20)", "range(40)")
+    records, said = ended(f"{script}\n    for _ in range(2):\n        epoch()\n", tmp_path)
+    assert len(records) == 1
+    assert [f"{passes}{steps} steps counted" in said for passes, steps in (("", 35), ("2 passes, ", 75))] == [True] * 2
+
+
 def test_a_long_loop_ends_with_its_pass(tmp_path: Path) -> None:
     script = EPOCHS.replace("range(20)", "range(40)")
+    script += "\n    import benchsuite.watcher.ending\n    benchsuite.watcher.ending.SHORT_S = 0.0\n"
     records, _ = ended(f"{script}\n    for _ in range(2):\n        epoch()\n", tmp_path)
     assert len(records) == 2
 

@@ -41,7 +41,7 @@ def made_loop(rank: int = 0, steps: int = 100, **changes: Any) -> RankSamples:
     looks |= {
         name: fields.pop(name) for name in ("load", "readers", "body", "inside", "files", "lines") if name in fields
     }
-    seen = {"num_readers": 2, "busy_fraction": 0.1, "body_busy_fraction": 0.95} | {
+    seen = {"num_readers": 2, "busy_fraction": 0.1, "body_busy_fraction": 0.95, "queue_batches": 4} | {
         name: fields.pop(name) for name in SEEN if name in fields
     }
     seen |= {"cpus": fields.pop("reader_cpus")} if "reader_cpus" in fields else {}

@@ -428,7 +428,9 @@ def test_an_error_of_ours_ends_no_loop(
         raise ZeroDivisionError("ours")
 
     monkeypatch.setattr(Reporter, "_make", fails)
-    assert len([*benchsuite.watch(range(40), store=tmp_path, name="mine", batch_size=1)]) == 40
+    watch = benchsuite.watch(range(40), store=tmp_path, name="mine", batch_size=1)
+    assert len([*watch]) == 40
+    watch.close()
     assert capsys.readouterr().err.count("mine is no longer measured while it trains: ZeroDivisionError: ours") == 1
     assert [record.status for record in ResultsStore(tmp_path).trials()] == ["ok"]
 
