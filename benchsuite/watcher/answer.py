@@ -24,7 +24,6 @@ from benchsuite.host.interference import Finding, foreign_load
 from benchsuite.inside.samples import PARTS, STEADY_TURNS, RankSamples
 from benchsuite.results.render import job_time, judged
 from benchsuite.results.render.words import counted, duration, typed
-from benchsuite.results.store.frames import row
 from benchsuite.results.store.record import TrialFigures, TrialRecord
 
 SWEEP = "watch"
@@ -187,7 +186,7 @@ def _where_time_went(ranks: Sequence[RankSamples], wall_s: Mapping[str, float]) 
 
 def over_runs(records: Sequence[TrialRecord], name: str) -> list[str]:
     """Where the time of a job went over its runs, where there was more than one."""
-    runs = [row(record) for record in records if record.wall_time_s]
+    runs = [(record.started_at, record.wall_time_s) for record in records if record.wall_time_s]
     return _wrapped(job_time.of_job(runs, name)) if len(runs) > 1 else []
 
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from statistics import median
 
-from benchsuite.results.render.tables import Row, is_missing
 from benchsuite.results.render.words import duration
 
 Seconds = Mapping[str, float]
@@ -36,29 +35,14 @@ def where_it_went(*runs: Seconds, name: str | None = None) -> str:
     return f"where the {duration(total_s)}{of}{whose} went: {', '.join(told)}"
 
 
-def of_job(runs: Sequence[Row], name: str | None = None) -> str:
-    """Where the time of a job went, by the rows of its runs' records, and how long lay between the runs."""
-    parts = [parts_of(row) for row in runs]
-    began = [datetime.fromisoformat(str(row["started_at"])).timestamp() for row in runs]
+def of_job(runs: Sequence[tuple[str, Seconds]], name: str | None = None) -> str:
+    """Where the time of a job went, and how long lay between its runs, by when each began (ISO 8601) and its parts."""
+    parts = [each for _, each in runs]
+    began = [datetime.fromisoformat(started_at).timestamp() for started_at, _ in runs]
     took = [sum(each.values()) for each in parts]
     between_s = max(map(sum, zip(began, took, strict=True))) - min(began) - sum(took)
     text = where_it_went(*parts, name=name)
     return f"{text}; another {duration(between_s)} lay between the runs" if len(runs) > 1 and between_s > 0 else text
-
-
-def parts_of(row: Row) -> Seconds:
-    """The seconds of each part of a run, as the row of its record has them."""
-    names = {part: f"wall_time_s.{part}" for part in IN_WORDS}
-    return {part: float(row[name]) for part, name in names.items() if not is_missing(row.get(name))}
-
-
-def lines(trials: Sequence[Row]) -> list[str]:
-    """A line for each job of a session: runs that `--name` gives one name are one job that went on."""
-    jobs: dict[object, list[Row]] = {}
-    for row in trials:
-        if parts_of(row):
-            jobs.setdefault(row["record_id"] if is_missing(row.get("job")) else ("job", row["job"]), []).append(row)
-    return [of_job(runs, str(runs[0]["label"])) for runs in jobs.values()]
 
 
 def differing_rank(ranks: Mapping[int, Seconds]) -> str | None:

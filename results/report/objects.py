@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from benchsuite.results.render import job_time
 from benchsuite.results.render.tables import troubles
-from benchsuite.results.report import provenance, readers, several_gpus
+from benchsuite.results.report import jobs, provenance, readers, several_gpus
 from benchsuite.results.report.answer import evidence
 from benchsuite.results.report.markdown import judged_series
 from benchsuite.results.report.modelled import NOTHING, Modelled
@@ -70,7 +69,7 @@ def _section(section: Section) -> dict[str, Any]:
         "ranking": [_contest(contest) for contest in section.contests],
         "readers": readers.lines(section.points),
         "staging": staging_lines(section.points),
-        "wall_time": job_time.lines(section.trials),
+        "wall_time": jobs.lines(section.trials),
         "trust": trust(section.trials),
         "remedies": remedies(section.points),
         "untested": several_gpus.remark(section.points),

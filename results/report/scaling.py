@@ -10,6 +10,7 @@ from benchsuite.results.render import job_time
 from benchsuite.results.render.naming import PARALLELISM, WORKLOAD, mode_of, short_workloads
 from benchsuite.results.render.tables import ABSENT, Column, Row, as_markdown, inline, is_missing, number, whole
 from benchsuite.results.render.words import and_, counted
+from benchsuite.results.report.jobs import parts_of
 from benchsuite.results.scaling.efficiency import PARTS, pooled
 from benchsuite.results.scaling.knee import input_knee, knee_line
 from benchsuite.results.scaling.laws import Estimate, Fit
@@ -266,7 +267,7 @@ def notes(series: Series) -> list[str]:
 
 def _wall_time(series: Series) -> list[str]:
     """Where the time of the jobs of each number of ranks went, of commands under `benchsuite run`."""
-    jobs = {point.ranks: [*filter(None, map(job_time.parts_of, point.trials))] for point in series.points}
+    jobs = {point.ranks: [*filter(None, map(parts_of, point.trials))] for point in series.points}
     return [f"{counted(ranks, 'rank')}: {job_time.where_it_went(*runs)}" for ranks, runs in jobs.items() if runs]
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from benchsuite.results.render import job_time
 from benchsuite.results.render.naming import WORKLOAD, labels_apart, short_workloads
 from benchsuite.results.render.tables import Row, rows
-from benchsuite.results.report import readers
+from benchsuite.results.report import jobs, readers
 from benchsuite.results.report.answer import answer, evidence
 from benchsuite.results.report.ranking import Contest, contests, ranked_rows
 from benchsuite.results.report.summary import arithmetic
@@ -37,7 +36,7 @@ class Section:
     @property
     def beside(self) -> list[str]:
         """What its points say of readers and of staging, and its trials of where the time of their jobs went."""
-        return [*readers.lines(self.points), *staging.lines(self.points), *job_time.lines(self.trials)]
+        return [*readers.lines(self.points), *staging.lines(self.points), *jobs.lines(self.trials)]
 
     @property
     def why(self) -> list[str]:
