@@ -6,9 +6,9 @@ from typing import Any
 
 import psutil
 
+from benchsuite.inside.clocks import CPUS, most_mhz, throttle_count
 from benchsuite.inside.files import text_of
 
-CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 UNLIMITED_BYTES = 1 << 60
 """Version 1 of control groups says no limit by a number near 2^63."""
@@ -32,24 +32,14 @@ def moment() -> dict[str, Any]:
     }
 
 
-def _cores() -> list[int]:
-    return sorted(os.sched_getaffinity(0))
-
-
 def _number(path: Path) -> int | None:
     text = text_of(path)
     return int(text) if text.isdecimal() else None
 
 
-def _most(name: str, root: Path) -> float | None:
-    """The largest of a file's numbers over the cores, from kHz to MHz."""
-    found = [_number(root / f"cpu{core}" / "cpufreq" / name) for core in _cores()]
-    return max((number / 1000 for number in found if number), default=None)
-
-
 def cpu_mhz(root: Path = CPUS, cpuinfo: Path = Path("/proc/cpuinfo")) -> float | None:
     """The clock of the fastest core; as a virtual machine tells it where the kernel does not."""
-    found = _most("scaling_cur_freq", root)
+    found = most_mhz("scaling_cur_freq", root)
     if found is not None:
         return found
     lines = text_of(cpuinfo).splitlines()
@@ -58,18 +48,7 @@ def cpu_mhz(root: Path = CPUS, cpuinfo: Path = Path("/proc/cpuinfo")) -> float |
 
 def cpu_limit_mhz(root: Path = CPUS) -> float | None:
     """What the kernel lets the fastest core reach now: lowered by power and thermal policies."""
-    return _most("scaling_max_freq", root)
-
-
-def throttle_count(root: Path = CPUS) -> int | None:
-    """How often a core, or the package it is in, was held back for heat; None where the kernel does not count."""
-    found = [
-        _number(root / f"cpu{core}" / "thermal_throttle" / name)
-        for core in _cores()
-        for name in ("core_throttle_count", "package_throttle_count")
-    ]
-    counted = [number for number in found if number is not None]
-    return sum(counted) if counted else None
+    return most_mhz("scaling_max_freq", root)
 
 
 def memory_bytes(root: Path = CGROUPS, groups: Path = Path("/proc/self/cgroup")) -> tuple[int, int]:

@@ -22,12 +22,9 @@ class ClockLog:
 
     def look(self, device: int | None) -> None:
         """Read them now; `device`: the number of the CUDA device that this process computes on."""
-        cores = [CPUS / f"cpu{core}" for core in os.sched_getaffinity(0)]
-        if speeds := _numbers(core / "cpufreq" / "scaling_cur_freq" for core in cores):
-            self._cpu_mhz.append(max(speeds) / 1000)
-        counts = [core / "thermal_throttle" / name for core in cores for name in THROTTLED]
-        if held_back := _numbers(counts):
-            self._throttled.append(sum(held_back))
+        mhz, throttled = most_mhz("scaling_cur_freq", CPUS), throttle_count(CPUS)
+        self._cpu_mhz += [] if mhz is None else [mhz]
+        self._throttled += [] if throttled is None else [throttled]
         if device is not None:
             cuda: Any = sys.modules["torch"].cuda
             with suppress(Exception):  # by NVML, which is not everywhere
@@ -45,10 +42,19 @@ class ClockLog:
         return found if found != Clocks() else None
 
 
-THROTTLED = ("core_throttle_count", "package_throttle_count")
-"""What the kernel counts of a core each time that it holds it, or its package, back for heat."""
+def most_mhz(name: str, root: Path = CPUS) -> float | None:
+    """The largest of a file's numbers over the cores that this process may use, from kHz to MHz."""
+    found = _of_cores(root, f"cpufreq/{name}")
+    return max((number / 1000 for number in found if number), default=None)
 
 
-def _numbers(paths: Any) -> list[int]:
-    """The numbers in files, of those that are there."""
-    return [int(text) for path in paths if (text := text_of(path)).isdecimal()]
+def throttle_count(root: Path = CPUS) -> int | None:
+    """How often a core, or the package it is in, was held back for heat; None where the kernel does not count."""
+    found = _of_cores(root, *(f"thermal_throttle/{name}_throttle_count" for name in ("core", "package")))
+    return sum(found) if found else None
+
+
+def _of_cores(root: Path, *names: str) -> list[int]:
+    """The numbers in these files of each core, of those that are there."""
+    texts = (text_of(root / f"cpu{core}" / name) for core in os.sched_getaffinity(0) for name in names)
+    return [int(text) for text in texts if text.isdecimal()]

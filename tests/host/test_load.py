@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from benchsuite.host.environment import environment
-from benchsuite.host.load import cpu_limit_mhz, cpu_mhz, memory_bytes, moment, throttle_count
+from benchsuite.host.load import cpu_limit_mhz, cpu_mhz, memory_bytes, moment
+from benchsuite.inside.clocks import throttle_count
 
 
 @pytest.fixture(autouse=True)
