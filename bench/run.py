@@ -12,7 +12,7 @@ from statistics import median
 
 import torch
 
-from bench.pairs import Ratio, over_processes, pairs
+from bench.pairs import Ratio, interleaved, over_processes, pairs
 from bench.tables import goal
 from benchsuite.watcher.run_folder import Options, Run
 
@@ -44,7 +44,8 @@ for line in sys.stdin:
 """A training that does so many steps each time it is told to, measured or not, and says how long they took. That of one
 process and another differs by more than is looked for here."""
 WIDTHS = {"cpu": 832, "cuda": 4096}
-"""With which a step takes about 10 ms on a core of 2020, or some on a device."""
+"""Of the layers; the CPU's is scaled until a step takes `STEP_S` here."""
+STEP_S = 0.01
 STEPS, PROCESSES, PAIRS, WARM_UP = 128, 3, 16, 3
 STARTS, OTHERS = 11, 21
 ONE_STEP = TRAINING.replace("sys.stdin:", "['on']:").replace("perf_counter() - began_s", "time()")
@@ -76,9 +77,27 @@ def trained(*command: str) -> Iterator[Callable[[str], float]]:
         tell.close()
 
 
+def training(device: str, width: int) -> list[str]:
+    return [sys.executable, "-c", TRAINING, device, str(width), str(STEPS)]
+
+
+def step_s(command: list[str]) -> float:
+    """Seconds of a step of a training."""
+    with trained(*command) as steps:
+        return median(steps("off") for _ in range(WARM_UP)) / STEPS
+
+
+def width_of(device: str) -> int:
+    """The width with which a step takes about as long as is asked for; its time grows with the square."""
+    width = WIDTHS[device]
+    return width if device == "cuda" else round(width * (STEP_S / step_s(training(device, width))) ** 0.5)
+
+
 def cost(folder: Path, device: str) -> dict[str, Ratio]:
     """Ratios of blocks of steps, a pass each, in interleaved pairs within processes."""
-    command = below_run(folder, sys.executable, "-c", TRAINING, device, str(WIDTHS[device]), str(STEPS))
+    plain = training(device, width_of(device))
+    print(f"    {device}: a step takes {step_s(plain) * 1e3:.1f} ms")
+    command = below_run(folder, *plain)
     compared = {"measured / not": "on", "null run: not / not": "off"}
     ratios: dict[str, list[list[float]]] = {name: [] for name in compared}
     for _ in range(PROCESSES):
@@ -101,14 +120,12 @@ def until_first_step_s(command: list[str]) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout) - began_s
 
 
-def more_s(ours: Callable[[], float], plain: Callable[[], float], times: int) -> float:
-    """By how much one takes longer than the other: the median over pairs, the order of each swapped."""
-    found = []
-    for number in range(times):
-        first, second = (ours, plain) if number % 2 else (plain, ours)
-        one_s, other_s = first(), second()
-        found.append(one_s - other_s if number % 2 else other_s - one_s)
-    return median(found)
+def show_more(what: str, ours: Callable[[], float], plain: Callable[[], float], times: int, most_s: float) -> None:
+    """Print by how much one takes longer than the other, with its interval."""
+    ratio, plain_s = interleaved(ours, plain, times), plain()
+    more_ms = [(each - 1) * plain_s * 1e3 for each in (ratio.median, ratio.low, ratio.high)]
+    print(f"    {what}: {more_ms[0]:.1f} ms more [{more_ms[1]:.1f} {more_ms[2]:.1f}]")
+    print(goal(more_ms[1] <= most_s * 1e3, f"lower bound <= {most_s * 1e3:.0f} ms"))
 
 
 def show(folder: Path) -> None:
@@ -123,12 +140,10 @@ def show(folder: Path) -> None:
             if name.startswith("measured"):
                 print(goal(ratio.low <= MAX_RATIO, f"lower bound <= {MAX_RATIO}"))
     once = [sys.executable, "-c", ONE_STEP, "cpu", "64", "1"]
-    start_s = more_s(lambda: until_first_step_s(below_run(folder, *once)), lambda: until_first_step_s(once), STARTS)
-    print(f"    the first step has ended {start_s * 1e3:.0f} ms later")
-    print(goal(start_s <= MAX_START_S, f"<= {MAX_START_S * 1e3:.0f} ms"))
+    below = below_run(folder, *once)
+    until_s = until_first_step_s
+    show_more("until the end of the first step", lambda: until_s(below), lambda: until_s(once), STARTS, MAX_START_S)
     env = {**os.environ, **Run(Options(folder / "store")).environment()}
     for name, code in OTHER_PROCESSES.items():
-        other = [sys.executable, "-c", code]
-        beside_s = more_s(lambda other=other: seconds(other, env), lambda other=other: seconds(other), OTHERS)  # type: ignore[misc]
-        print(f"    a process that does not train, {name}: {beside_s * 1e3:.1f} ms more")
-        print(goal(beside_s <= MAX_BESIDE_S, f"<= {MAX_BESIDE_S * 1e3:.0f} ms"))
+        other = partial(seconds, [sys.executable, "-c", code])
+        show_more(f"a process that does not train, {name}", partial(other, env), other, OTHERS, MAX_BESIDE_S)

@@ -15,9 +15,8 @@ from typing import Any
 from benchsuite.contract.trial_spec import TrialSpec
 from benchsuite.host.gpus import Gpu, gpus
 from benchsuite.host.load import memory_bytes
-from benchsuite.host.processes import Busy, Process, Table
+from benchsuite.host.processes import PROC, Busy, Process, Table
 from benchsuite.inside.clocks import throttle_count
-from benchsuite.inside.processes import PROC
 from benchsuite.results.render.words import counted
 
 Finding = tuple[str, str]

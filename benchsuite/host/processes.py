@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from benchsuite.inside.processes import PROC, TICKS_PER_S
+from benchsuite.inside.processes import TICKS_PER_S
 
+PROC = Path("/proc")
 KERNEL_THREADS = 2
 """The process whose children are threads of the kernel."""
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from .pressure import group_cpus, pressure
-from .processes import everyone_s, idle_s, swapped_in_bytes, tree_cpu_s
-from .readers import LoadTimes, tree_io
+from .processes import busy_and_idle_s, children, processes_io, swapped_in_bytes, tree_cpu_s
+from .readers import LoadTimes
 from .samples import UsedCores
 
 
@@ -58,22 +58,26 @@ _cpus_of_group = cache(group_cpus)
 
 def counters(loads: LoadTimes, began_s: float | None = None) -> Counted:
     """The counters at the beginning of a window, at `began_s`, or at its end: all are read within the window."""
-    io, own_s, waited_s = tree_io(), tree_cpu_s(), loads.waited_s()
+    me = os.getpid()
+    below = children(me)
+    # What children have read is their parent's when they are reaped: the sum does not jump.
+    io, own_s = processes_io([me, *(pid for pid in below if os.path.exists(f"/proc/{pid}"))]), tree_cpu_s(below)
     read, stored = (None, None) if io is None else (io.read_bytes, io.storage_bytes)
-    below_s, everyone, held_back = own_s - time.process_time(), everyone_s(), pressure()
+    below_s, waited_s, held_back = own_s - time.process_time(), loads.waited_s(), pressure()
+    everyone_s, idle_s = busy_and_idle_s(_cpus_of_group())
     now_s = time.perf_counter() if began_s is None else began_s
     return Counted(
         now_s,
         waited_s,
         read,
         stored,
-        everyone,
+        everyone_s,
         own_s,
         below_s,
         held_back.memory_s,
         held_back.quota_periods,
         held_back.throttled_periods,
-        idle_s(_cpus_of_group()),
+        idle_s,
         swapped_in_bytes(),
     )
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from .files import text_of
@@ -37,12 +38,18 @@ def group_cpus(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")
 
 def _of_group(controller: str, name: str, proc: Path, groups: Path) -> str:
     """A file of the control group that this process is in, or of the nearest above; in a container of its own root."""
+    path = _found_in_group(controller, name, proc, groups)
+    return "" if path is None else text_of(path)
+
+
+@cache
+def _found_in_group(controller: str, name: str, proc: Path, groups: Path) -> Path | None:
+    """Where that file lies: processes hardly ever change their group, and to look takes as long as to read."""
+    folders = []
     for line in text_of(proc / "self" / "cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue
-        group = (groups / controller if controllers else groups) / path.lstrip("/")
-        for folder in (group, *group.parents):
-            if folder.is_relative_to(groups) and (found := text_of(folder / name)):
-                return found
-    return text_of(groups / controller / name) or text_of(groups / name)
+        if not controllers or controller in controllers.split(","):
+            group = (groups / controller if controllers else groups) / path.lstrip("/")
+            folders += [folder for folder in (group, *group.parents) if folder.is_relative_to(groups)]
+    places = (folder / name for folder in (*folders, groups / controller, groups))
+    return next((place for place in places if text_of(place)), None)

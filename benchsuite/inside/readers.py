@@ -9,40 +9,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .processes import ProcessIO, children, processes_io, scheduled_s, user_and_kernel_s
+from .processes import scheduled_s, user_and_kernel_s
 from .samples import SeenReaders
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Between two looks at the readers; short loops are looked at soon, long ones seldom."""
-TAKEN_APART_S = 0.02
-"""Loads of which the clocks are read begin on average at least so long after each other."""
+FIRST_LOADS = 200
+FIRST_APART_S, LATER_APART_S = 0.02, 0.1
+"""Loads of which the clocks are read begin on average at least so long after each other: the first ones, and later."""
 SMOOTHED = 0.1
 """The weight of the last load in their mean distance."""
-
-
-def tree_io() -> ProcessIO | None:
-    """The counters of this process and all below it; None where one of them cannot be read.
-
-    The sum does not jump when a child is reaped: its counts are its parent's from then on.
-    """
-    me = os.getpid()
-    return processes_io([me, *(child for child in children(me) if Path(f"/proc/{child}").exists())])
 
 
 class LoadTimes:
     """What the loop's thread, and those beside it that may load for it, did while the loop waited for its loads.
 
     Of short steps some are taken for all, by chance: to read the clocks takes some 20 us. Which ones must not depend on
-    how long a load was, as loads that wait often take turns with such as do not. The clocks are read within the time
-    that is taken, so no share exceeds it.
+    how long a load was, as loads that wait often take turns with such as do not; and each counts for as many as it was
+    taken for. The clocks are read within the time that is taken, so no share exceeds it.
     """
 
     def __init__(self) -> None:
         self.seconds = self.own_s = self.fed_s = self.beside_s = 0.0
-        """Seconds of the loads that were taken; of them those in which this thread ran or waited for a core, in which
-        threads ran that load for it, and in which others did, of libraries mostly, of which nobody can say whether they
-        load or spin."""
+        """Seconds of all loads, by those that were taken; of them those in which this thread ran or waited for a core,
+        in which threads ran that load for it, and in which others did, of libraries mostly, of which nobody can say
+        whether they load or spin."""
         self._strangers: dict[int, float] = {}
         """Clocks of threads that do not load, and what each showed last."""
         self._feeders: dict[int, float] = {}
@@ -53,8 +45,10 @@ class LoadTimes:
         """Seconds between a load and the next; of them those in which this thread ran or waited for a core, and what
         all threads of the process ran."""
         self._ended: tuple[float, float, float] | None = None
-        self._is_taken, self._apart_s = False, TAKEN_APART_S
+        self._is_taken, self._apart_s = False, FIRST_APART_S
         """Whether this load is taken, and how long after the one before loads begin."""
+        self._taken, self._stands_for = 0, 1.0
+        """Loads that were taken, and for how many the last one counts."""
         self._begun_s: float | None = None
         """When the last one began; the first is taken."""
         self._chance = random.Random()  # the training's own numbers must come as they would
@@ -88,17 +82,19 @@ class LoadTimes:
         if self._begun_s is not None:
             self._apart_s += SMOOTHED * (began_s - self._begun_s - self._apart_s)
         self._begun_s = began_s
-        self._is_taken = self._chance.random() * TAKEN_APART_S < self._apart_s
+        limit_s = FIRST_APART_S if self._taken < FIRST_LOADS else LATER_APART_S
+        self._is_taken = self._chance.random() * limit_s < self._apart_s
         if not self._is_taken and self._ended is None:
             return
         process_s, own_s, fed_s, beside_s = self._used()
         self._began = began_s, own_s, fed_s, beside_s
         if self._ended is not None:
             ended_s, ended_own_s, ended_process_s = self._ended
-            self.body_s += began_s - ended_s
-            self.body_own_s += own_s - ended_own_s
-            self.body_process_s += process_s - ended_process_s
+            self.body_s += self._stands_for * (began_s - ended_s)
+            self.body_own_s += self._stands_for * (own_s - ended_own_s)
+            self.body_process_s += self._stands_for * (process_s - ended_process_s)
             self._ended = None
+        self._stands_for = max(1.0, limit_s / self._apart_s)
 
     def skip(self) -> None:
         """Note that a step has no load."""
@@ -112,10 +108,11 @@ class LoadTimes:
         process_s, own_s, fed_s, beside_s = self._used()
         began_s, began_own_s, began_fed_s, began_beside_s = self._began
         ended_s = time.perf_counter()
-        self.seconds += ended_s - began_s
-        self.own_s += own_s - began_own_s
-        self.fed_s += fed_s - began_fed_s
-        self.beside_s += beside_s - began_beside_s
+        self.seconds += self._stands_for * (ended_s - began_s)
+        self.own_s += self._stands_for * (own_s - began_own_s)
+        self.fed_s += self._stands_for * (fed_s - began_fed_s)
+        self.beside_s += self._stands_for * (beside_s - began_beside_s)
+        self._taken += 1
         self._ended = ended_s, own_s, process_s
 
     def waited_s(self) -> float | None:
