@@ -14,6 +14,8 @@ import torch
 
 from bench.pairs import Ratio, interleaved, over_processes, pairs
 from bench.tables import goal
+from benchsuite.results.store.record import TrialRecord
+from benchsuite.results.store.store import ResultsStore
 from benchsuite.watcher.run_folder import Options, Run
 
 MAX_RATIO, MAX_START_S, MAX_BESIDE_S = 1.01, 0.3, 0.01
@@ -46,7 +48,7 @@ process and another differs by more than is looked for here."""
 WIDTHS = {"cpu": 832, "cuda": 4096}
 """Of the layers; the CPU's is scaled until a step takes `STEP_S` here."""
 STEP_S = 0.01
-STEPS, PROCESSES, PAIRS, WARM_UP = 128, 3, 16, 3
+STEPS, PROCESSES, PAIRS, WARM_UP = 32, 3, 64, 12
 STARTS, OTHERS = 11, 21
 ONE_STEP = TRAINING.replace("sys.stdin:", "['on']:").replace("perf_counter() - began_s", "time()")
 """A training of one step, which says when it has ended."""
@@ -97,6 +99,7 @@ def cost(folder: Path, device: str) -> dict[str, Ratio]:
     """Ratios of blocks of steps, a pass each, in interleaved pairs within processes."""
     plain = training(device, width_of(device))
     print(f"    {device}: a step takes {step_s(plain) * 1e3:.1f} ms")
+    print(f"    {device}: `run` says that it takes {own_fraction(folder / 'own', plain):.2%} of it")
     command = below_run(folder, *plain)
     compared = {"measured / not": "on", "null run: not / not": "off"}
     ratios: dict[str, list[list[float]]] = {name: [] for name in compared}
@@ -105,6 +108,16 @@ def cost(folder: Path, device: str) -> dict[str, Ratio]:
             for name, how in compared.items():
                 ratios[name].append(pairs(partial(steps, how), partial(steps, "off"), PAIRS))
     return {name: over_processes(found) for name, found in ratios.items()}
+
+
+def own_fraction(folder: Path, plain: list[str]) -> float:
+    """Share of the step that `run` itself says it takes."""
+    with trained(*below_run(folder, *plain)) as steps:
+        for _ in range(WARM_UP):
+            steps("on")
+    (record,) = ResultsStore(folder / "store").records()
+    assert isinstance(record, TrialRecord) and record.figures.overhead_fraction is not None
+    return record.figures.overhead_fraction
 
 
 def seconds(command: list[str], env: Mapping[str, str] | None = None) -> float:
@@ -130,7 +143,7 @@ def show_more(what: str, ours: Callable[[], float], plain: Callable[[], float], 
 
 def show(folder: Path) -> None:
     """Print ratios and seconds."""
-    print(f"a training below `benchsuite run` over the same without: passes of {STEPS} steps")
+    print(f"a training below `benchsuite run` over the same without: {STEPS} steps in turn")
     for device in ("cpu", "cuda"):
         if device == "cuda" and not torch.cuda.is_available():
             print("    cuda: no device here")

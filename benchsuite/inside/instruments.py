@@ -2,16 +2,12 @@
 
 import resource
 import sys
-import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import repeat
+from dataclasses import dataclass
 
 from .counted import used_cores
 from .loop import Loop, StepLog
 from .readers import seen_readers
 from .samples import PARTS, Block, Looks, RankSamples, Reads, SeenReaders
-from .timestamps import Stamps
 from .workers import Inside, TimedCollate
 
 MARKS = PARTS[1:]
@@ -19,7 +15,6 @@ FIRST_STEPS = 5
 """Steps that never count by default, while libraries choose their kernels and memory is first touched."""
 UNKNOWN_QUEUE = 8
 """Batches that a loader may hold ready where it does not say."""
-CALIBRATION_STEPS = 1000
 MIN_CEILING_STEPS = 8
 
 
@@ -29,25 +24,6 @@ def queue_of(loader: object) -> int | None:
     if not isinstance(workers, int):
         return None
     return workers * (prefetch if isinstance(prefetch, int) else 0)
-
-
-def own_s_per_step(stamps: Stamps, marks: Iterable[str]) -> float | None:
-    """Seconds on a core that watching takes a step, with as many marks: steps that do nothing, here and now.
-
-    None where the device has failed.
-    """
-    loop, marked = Loop(repeat("counted"), lambda: stamps, lambda batch: 1), tuple(marks)
-    loop.tells_others = False
-    steps = loop.run(range(CALIBRATION_STEPS))
-    try:
-        next(steps)
-        began_s = time.thread_time()
-        for _ in steps:
-            for part in marked:
-                loop.mark(part)
-        return (time.thread_time() - began_s) / (CALIBRATION_STEPS - 1)
-    except RuntimeError:
-        return None
 
 
 @dataclass
@@ -62,7 +38,6 @@ class Instruments:
     """Where workers leave what they see of themselves."""
     collate: TimedCollate | None = None
     """What times a DataLoader's `collate_fn`."""
-    _own_s: dict[tuple[str, ...], float | None] = field(default_factory=dict)
 
     def samples(self, rank: int, seen_inside: Looks | None = None) -> RankSamples:
         """What has been measured so far; `seen_inside`: what workers saw of themselves."""
@@ -77,7 +52,7 @@ class Instruments:
             reads=Reads(counted.read_call_bytes, counted.storage_bytes, seconds=counted.wall_s),
             seen_readers=self._readers(),
             used_cores=used_cores(counted),
-            instrument_s_per_step=self._own_s_per_step(),
+            instrument_s_per_step=loop.own_s_per_step,
             peak_memory_bytes=sys.modules["torch"].cuda.max_memory_allocated() if cuda else peak,
             device_name=loop.stamps.device if cuda else None,
             looks=self._looks(seen_inside),
@@ -87,15 +62,6 @@ class Instruments:
     def seen_inside(self) -> Looks | None:
         """What workers have left of what they saw of themselves, read from their folder."""
         return None if self.inside is None else self.inside.told(self.loop.reading_processes)
-
-    def _own_s_per_step(self) -> float | None:
-        """Measured once for each set of marks: it takes some milliseconds."""
-        if not self.loop.steps.num_steps:
-            return None
-        marks = tuple(name for name in self.loop.steps.parts_s if name in MARKS)
-        if marks not in self._own_s:
-            self._own_s[marks] = own_s_per_step(self.loop.stamps, marks)
-        return self._own_s[marks]
 
     def _readers(self) -> SeenReaders:
         loop, counted = self.loop, self.loop.counted

@@ -88,6 +88,7 @@ class Job:
         kinds = kinds_of_steps(FIRST_STEPS + (queue + 1 if queue else 0), beside)
         rows = RowCounter(getattr(iterator, "_index_sampler", None), None)
         loop = Loop(kinds, lambda: stamps_for(None), rows, self.run.replays)
+        loop.spent = self.guard.spent
         collate_s = self.collate_s.get(key_of(iterator)) if not workers else None
         instruments = Instruments(
             loop,
@@ -102,7 +103,8 @@ class Job:
         _time_calls(self)
         self.reporter.most_apart_s = min(MOST_APART_S, self.run.every_s)
         loop.note_step = self.reporter.note_step
-        loop.looker = Looker(loop.phase, loop.reading, self.guard(self.reporter.write), node=NodeLog(loop.device))
+        write = self.guard(self.reporter.write, is_timed=False)
+        loop.looker = Looker(loop.phase, loop.reading, write, node=NodeLog(loop.device))
         return instruments
 
     def end(self) -> None:

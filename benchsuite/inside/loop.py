@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from .counted import Counted, counters
 from .feeders import Feeders, Living, feeders
+from .guard import Spent
 from .looks import Looker, Reading
 from .readers import LoadTimes, ReaderTimes
 from .samples import SETTLING_STEPS, STEADY_TURNS
@@ -189,8 +190,10 @@ class Loop:
         self.counted, self.readers = Counted(), ReaderTimes()
         self.num_passes = self.num_uncounted = self.num_replayed = 0
         self.first_batch_s: float | None = None
-        self.tells_others = True
-        """Whether its loads are waited for by a loop in whose body it runs."""
+        self.spent = Spent()
+        """What whoever calls its methods has timed of them."""
+        self._spent_before_s = 0.0
+        """Of that what was before steps began to count."""
         self._batches_of_pass = 0
         self._began_s: float | None = None
         self._counts_from_s: float | None = None
@@ -250,6 +253,11 @@ class Loop:
         return Reading(frozenset(each for each in processes if not has_ended(each)), threads)
 
     @property
+    def own_s_per_step(self) -> float | None:
+        """Seconds that measuring has taken of a step; None where none has ended."""
+        return (self.spent.seconds - self._spent_before_s) / self._num_ended if self._num_ended else None
+
+    @property
     def before_s(self) -> float:
         """Seconds from the first pass's start until steps began to count, or until now."""
         return (self._counts_from_s or time.perf_counter()) - self._began_s if self._began_s is not None else 0.0
@@ -262,15 +270,15 @@ class Loop:
             iterator = iter(loader)
             self.note_iterator()
             while True:
-                if not self.ask():
+                if not self.spent.on(self.ask):
                     try:
                         held = [next(iterator)]
                     except StopIteration:
                         self.run_out()
                         return
-                self.receive(held[0], iterator)
+                self.spent.on(self.receive, held[0], iterator)
                 yield held[0] if self.keeps_batch else held.pop()
-                self.end_step(bool(held))
+                self.spent.on(self.end_step, bool(held))
         finally:
             self.close_pass()
 
@@ -413,7 +421,8 @@ class Loop:
         if counts != (self._window is not None) or not self._times:
             self._close_window()
             if counts:
-                self._counts_from_s = self._counts_from_s or time.perf_counter()
+                if self._counts_from_s is None:
+                    self._counts_from_s, self._spent_before_s = time.perf_counter(), self.spent.seconds
                 self.readers.look(counts=False)
                 self._window = counters(self.loads, time.perf_counter())
             self._times = [self.stamps.now()]
@@ -468,7 +477,7 @@ class Loop:
 
     def _tell_others(self, seconds: float) -> None:
         """Say to each loop in whose counted step this thread is that so much of its body was this loop's load."""
-        for other, thread in [*_in_their_bodies.items()] if _in_their_bodies and self.tells_others else ():
+        for other, thread in [*_in_their_bodies.items()] if _in_their_bodies else ():
             if thread == threading.get_ident() and other._window is not None:
                 other.others_load_s += seconds
 

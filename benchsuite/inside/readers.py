@@ -16,7 +16,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Between two looks at the readers; short loops are looked at soon, long ones seldom."""
 FIRST_LOADS = 200
-FIRST_APART_S, LATER_APART_S = 0.02, 0.1
+FIRST_APART_S, LATER_APART_S = 0.02, 0.25
 """Loads of which the clocks are read begin on average at least so long after each other: the first ones, and later."""
 SMOOTHED = 0.1
 """The weight of the last load in their mean distance."""
@@ -25,9 +25,9 @@ SMOOTHED = 0.1
 class LoadTimes:
     """What the loop's thread, and those beside it that may load for it, did while the loop waited for its loads.
 
-    Of short steps some are taken for all, by chance: to read the clocks takes some 20 us. Which ones must not depend on
-    how long a load was, as loads that wait often take turns with such as do not; and each counts for as many as it was
-    taken for. The clocks are read within the time that is taken, so no share exceeds it.
+    Of short steps some are taken for all, by chance: to read the clocks takes some 50 us where they are in no cache.
+    Which ones must not depend on how long a load was, as loads that wait often take turns with such as do not; and each
+    counts for as many as it was taken for. The clocks are read within the time that is taken, so no share exceeds it.
     """
 
     def __init__(self) -> None:

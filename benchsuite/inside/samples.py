@@ -312,7 +312,8 @@ class RankSamples:
     skipped_steps: int | None = None
     """Steps that fp16's gradient scaler left out."""
     instrument_s_per_step: float | None = None
-    """Host seconds of the harness's own marks and heartbeat, by `benchsuite.trial.costs`."""
+    """Host seconds of the harness's own marks and heartbeat, by `benchsuite.trial.costs`; in others' loops, of all that
+    measures in their thread."""
     account: dict[str, Any] | None = None
     """Bytes held and sent in one step that was counted and not timed (`workloads.parallel.account.Account`)."""
     engine: dict[str, float | None] | None = None

@@ -6,10 +6,10 @@ neither, as those of a validation, are told from those that are trained on, and 
 thread that trains asks no loader, a step ends when the first optimizer has stepped.
 """
 
-import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable
+from threading import get_ident
 from typing import Any
 
 from .instruments import Instruments
@@ -50,6 +50,7 @@ class Training:
         self._asked_s = self._received_s = 0.0
         """When it last asked for a batch, and got one, before it trained."""
         self._thread = self._asking_thread = 0
+        """Which trains, once one does, and which has asked for a batch."""
         self._trained_on = set[Hashable]()
         self._asked = Counter[Hashable]()
         """How often each loader was asked since the last backward pass."""
@@ -77,13 +78,9 @@ class Training:
         """Whose iterator that is."""
         self._pass: Hashable = None
 
-    def _is_here(self) -> bool:
-        """Whether this thread trains; before the first backward pass any may be the one that will."""
-        return self.instruments is None or threading.get_ident() == self._thread
-
     def open(self, loader: Hashable) -> None:
         """Note that the loop begins to iterate over a loader."""
-        if self.instruments is None or self._loading or not self._is_here():
+        if self._loading or get_ident() != self._thread:
             return
         before, trained_on = self._pass, self._turn_to(loader)
         if trained_on and before == loader:  # it was left in its middle
@@ -93,10 +90,10 @@ class Training:
 
     def ask(self, iterator: Any, loader: Hashable) -> tuple[bool, Any]:
         """Note that the loop asks for a batch; whether it is to get the one before again, and that one."""
-        if self._loading or not self._is_here():
+        if self._loading or (self.instruments is not None and get_ident() != self._thread):
             return False, None
         self._loading, self._counts = True, self.instruments is not None and self._turn_to(loader)
-        self._asking_thread, self._asked_loader = threading.get_ident(), loader
+        self._asking_thread, self._asked_loader = get_ident(), loader
         if self._iterator is None or self._iterator() is not iterator:
             self._iterator = weakref.ref(iterator, self._note_left)
         self._asked[loader] += 1
@@ -140,12 +137,17 @@ class Training:
 
     def _note_left(self, iterator: weakref.ReferenceType[Any]) -> None:
         """Note that the loop has left an iterator: after the batch was trained on, the step is over."""
-        if iterator is self._iterator and self._has_trained and self.wall.part == "training" and self._is_here():
+        if (
+            get_ident() == self._thread
+            and iterator is self._iterator
+            and self._has_trained
+            and self.wall.part == "training"
+        ):
             self.wall.turn_to("other")
 
     def begin_call(self, part: str) -> str | None:
         """Note that the job calls something that is no part of a step; the part that it was in, where that counts."""
-        if self.instruments is None or not self._is_here():
+        if get_ident() != self._thread:
             return None
         before = self.wall.part
         self.wall.turn_to(part)
@@ -159,13 +161,13 @@ class Training:
     def _is_asked_by(self, iterator: Any) -> bool:
         """Whether this is the end of what `ask` began: loaders within loaders, and other threads', are none of ours."""
         asked = None if self._iterator is None else self._iterator()
-        return self._loading and asked is iterator and threading.get_ident() == self._asking_thread
+        return self._loading and asked is iterator and get_ident() == self._asking_thread
 
     def begin_part(self, part: str, optimizer: int | None = None) -> None:
         """Note that a backward pass, an optimizer's step or an exchange begins that its caller waits for."""
         if self.instruments is None and part != "communication":
             self._begin_to_watch()
-        if self.instruments is None or not self._is_here():
+        if get_ident() != self._thread:
             return
         if part != "communication":
             if not self._has_trained:
@@ -179,9 +181,10 @@ class Training:
 
     def end_part(self, part: str, optimizer: int | None = None) -> None:
         """Note its end."""
-        if self.instruments is None or not self._is_here() or part not in self._parts:
+        if get_ident() != self._thread or part not in self._parts:
             return
-        del self._parts[len(self._parts) - 1 - self._parts[::-1].index(part) :]
+        while self._parts.pop() != part:
+            pass
         if not self._parts or self._parts[-1] != part:
             self._loop.mark("communication" if part == "backward" and self._has_computed else part)
             self._has_computed = False
@@ -206,7 +209,7 @@ class Training:
             self._has_computed = True
 
     def _begin_to_watch(self) -> None:
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         if self._asking_thread != self._thread:
             self._iterator, self._asked, self._last, self._loading = None, Counter(), None, False
         self.wall = WallTime(self._began_s())

@@ -290,4 +290,4 @@ def _rates(found: Mapping[str, Any], says_how: bool = False) -> str:
 
 def _own(found: Mapping[str, Any]) -> list[str]:
     share = found["overhead_fraction"]
-    return [] if share is None else [f"watching took {share:.3%} of the step, by calibration"]
+    return [] if share is None else [f"watching took {share:.2%} of the step"]

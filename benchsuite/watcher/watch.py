@@ -50,12 +50,14 @@ class Watched:
         """
         if part not in MARKS:
             raise refuse("mark", part, MARKS)
-        self._ending.loop.mark(part)
+        loop = self._ending.loop
+        loop.spent.on(loop.mark, part)
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time what is inside as a part of the step; what came before it since the last mark is told apart from it."""
-        self._ending.loop.mark("other")
+        loop = self._ending.loop
+        loop.spent.on(loop.mark, "other")
         try:
             yield
         finally:

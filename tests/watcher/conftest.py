@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchsuite.inside import instruments
 from benchsuite.inside.timestamps import HostStamps
 from tests.helpers.watching import Clock
 
@@ -12,5 +11,4 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Steps are timed by it."""
     made = Clock()
     monkeypatch.setattr(HostStamps, "now", staticmethod(made))
-    monkeypatch.setattr(instruments, "own_s_per_step", lambda stamps, marks: 1e-6)
     return made

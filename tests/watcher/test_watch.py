@@ -18,10 +18,8 @@ from torch.utils.data import DataLoader
 import benchsuite
 from benchsuite.cli.app import run_command
 from benchsuite.contract.errors import UserError
-from benchsuite.inside.instruments import own_s_per_step
 from benchsuite.inside.loop import CEILING_BLOCKS, CEILING_STEPS, SETTLING_STEPS, StepLog, kinds_of_steps
 from benchsuite.inside.rank_file import Reporter
-from benchsuite.inside.timestamps import HostStamps
 from benchsuite.results.store.segments import Segment
 from benchsuite.results.store.store import ResultsStore, StoreError
 from benchsuite.watcher import watch as watching
@@ -193,17 +191,6 @@ def test_loops_in_step_say_that_one_waits_in_the_others_body(capsys: pytest.Capt
         one.close()
     said = capsys.readouterr().err
     assert said.count("steps counted") == 2 and "another watched loader" not in said
-
-
-@pytest.mark.weekly
-def test_calibrating_is_no_second_loader(clock: Clock):
-    """Figures that are asked for in a loop's body are calibrated there, by a loop of their own."""
-    watch = watched(Slow(clock, 40, 0.01))
-    for number, _ in enumerate(watch):
-        clock.passes(0.01)
-        if number % 10 == 5:
-            assert own_s_per_step(HostStamps(), ("forward",))
-    assert watch._ending.told().others_load_share == 0.0
 
 
 def test_known_sleeps_give_known_fractions():

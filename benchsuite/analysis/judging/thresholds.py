@@ -20,7 +20,7 @@ CONTENTION_SHARE = 0.10
 """Where the training thread waits for a core this share of the step, cores are short for the readers beside it too."""
 FULL_SHARE = 0.90
 """Where so much of the cores is used, readers that want one have to wait for it."""
-MAX_OVERHEAD = 0.05
+MAX_OVERHEAD = 0.1
 """Measuring that takes more of the step than this hides what the step itself does."""
 MAX_SHARE = 1.005
 """The kernel's counters of other processes are a tick behind: a worker that never rests is busy for up to so much,
