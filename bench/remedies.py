@@ -30,6 +30,8 @@ WITHIN = 0.15
 """How far the promised step may be from the measured one."""
 WIDE = 0.10
 """An interval that is wider, either way, shows nothing."""
+CORES = len(os.sched_getaffinity(0))
+"""A remedy that needs more cannot be applied here."""
 TRIED: dict[str, Any] = {"more_workers": 2, "fewer_threads": 1, "longer_queue": 8, "staging": True}
 
 
@@ -91,8 +93,9 @@ def shown(case: Case, here: Path) -> dict[str, Any]:
         tried = {name: measured(case, here, {name: value}) for name, value in TRIED.items()}
         better = [f"{name} {ratio}" for name, ratio in tried.items() if ratio.gains]
         return row | {"remedy": "none", "right": not better, "measured": ", ".join(better) or "none of four gains"}
-    name = record["remedies"][0]
-    gain = (record.get("gains") or {}).get(name, {})
+    gains = record.get("gains") or {}
+    name = next(each for each in record["remedies"] if gains.get(each, {}).get("of_cores", 0) <= CORES)
+    gain = gains.get(name, {})
     value = {"more_workers": gain.get("workers", 2), "more_cores": round(gain.get("of_cores", 2))}.get(name, True)
     ratio = measured(case, here, {name: value})
     promised = gain["step_s"] / gain["now_s"] if "step_s" in gain else None
@@ -111,14 +114,19 @@ def show(folder: Path) -> None:
     for case in cases("remedies"):
         if wanted and case.path.stem not in wanted:
             continue
-        row = shown(case, here)
+        try:
+            row = shown(case, here)
+        except (subprocess.SubprocessError, StopIteration) as error:  # the others go on
+            told = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
+            failed = {"case": case.path.stem, "true": case.cause, "said": "-", "remedy": "-"}
+            row = failed | {"measured": f"{type(error).__name__}: {told[-1] if told else ''}"}
         rows.append(row)
         promised = f"{row['promised']:.3f}" if row.get("promised") else "-"
         verdict = {True: "within 15 %", False: "no" if not row.get("gains") else "gains"}[bool(row.get("within"))]
         verdict = ("right" if row["right"] else "WRONG") if row["remedy"] == "none" else verdict
         cells = [row[name] for name in ("case", "true", "said", "remedy")]
         print(f"| {' | '.join([*cells, promised, row['measured'], verdict])} |", flush=True)
-    given = [row for row in rows if row["remedy"] != "none"]
+    given = [row for row in rows if row["remedy"] not in ("none", "-")]
     least = math.ceil(GIVEN_OF_30 / 30 * len(rows))
     print(goal(len(given) >= least, f"a remedy is given in {len(given)} of {len(rows)} (at least {least})"))
     gains, within = (sum(bool(row[name]) for row in given) for name in ("gains", "within"))

@@ -16,6 +16,12 @@ COLLECTIVES = (
 """Methods of process groups, by the names of torch 2.6 to 2.13."""
 
 
+def exchanges() -> bool:
+    """Whether this process is one of several ranks."""
+    dist: Any = sys.modules.get("torch.distributed")
+    return bool(dist is not None and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+
+
 def wrap_waits(wrap: Wrap) -> None:
     """Replace what torch's modes call to wait for other ranks: there is no public hook.
 

@@ -2,9 +2,11 @@
 
 import os
 import socket
+import sys
 import time
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from .pressure import group_cpus, pressure
 from .processes import busy_and_idle_s, children, processes_io, swapped_in_bytes, tree_cpu_s
@@ -84,6 +86,7 @@ def counters(loads: LoadTimes, began_s: float | None = None) -> Counted:
 
 def used_cores(counted: Counted) -> UsedCores:
     """Who kept the cores busy meanwhile."""
+    torch: Any = sys.modules.get("torch")
     return UsedCores(
         socket.gethostname(),
         tuple(sorted(os.sched_getaffinity(0))),
@@ -95,4 +98,5 @@ def used_cores(counted: Counted) -> UsedCores:
         len(group_cpus() or ()) or os.cpu_count(),
         counted.memory_stall_fraction,
         counted.swapped_in_bytes,
+        torch.get_num_threads() if torch is not None else None,
     )

@@ -15,14 +15,14 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
-from .collectives import wrap_waits
+from .collectives import exchanges, wrap_waits
 from .guard import Guard
 from .inherited import LOOKS_FOLDER, Inherited
 from .instruments import FIRST_STEPS, UNKNOWN_QUEUE, Instruments
 from .looks import Looker
 from .loop import Loop, RowCounter, kinds_of_steps
 from .node_log import NodeLog
-from .rank_file import MOST_APART_S, Reporter, exchanges
+from .rank_file import MOST_APART_S, Reporter
 from .timestamps import stamps_for
 from .training import Training
 from .workers import Inside, LookInside, TimedCollate

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from .collectives import exchanges
 from .frames import Buffers, frame_of, role_of, user_line, waits_on
 from .node_log import NodeLog
 from .processes import open_files
@@ -200,6 +201,8 @@ class Looker:
         if phase is None or frame is None:
             return
         role, line, named = role_of(frame), user_line(frame), waits_on(frame)
+        if role == "backward" and not exchanges():
+            role = None  # it waits for its own threads
         fills = phase != "body" and role in (None, "sample") and self._buffers.grow(frame)
         del frame
         if self._phase() != (phase, step):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .collectives import exchanges
 from .files import write_new
 from .instruments import Instruments
 from .loop import Loop
@@ -69,12 +70,6 @@ class RankReport:
         """Put it in the place of the one before."""
         name = f"rank-{self.rank}-{self.node}-{self.pid}.json"
         write_new(folder / name, json.dumps(self, default=vars))
-
-
-def exchanges() -> bool:
-    """Whether this process is one of several ranks."""
-    dist: Any = sys.modules.get("torch.distributed")
-    return bool(dist is not None and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 def identity() -> tuple[int, int, str]:

@@ -229,6 +229,8 @@ class UsedCores:
     """Share of the time in which some process of the node waited for memory."""
     swapped_in_bytes: int | None = None
     """By all processes of the node."""
+    threads: int | None = None
+    """With which torch computes on cores."""
 
 
 @dataclass(frozen=True)

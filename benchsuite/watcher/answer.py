@@ -83,7 +83,14 @@ def figures(ranks: Sequence[RankSamples], told: Told) -> dict[str, Any]:
     found["utilization"] = (None if stall is None else 1 - stall) if au is None else au
     found["utilization_is"] = UTILIZATION if au is None else UTILIZATION_REPLAYED
     slowest = ranks[slowest_rank(ranks, "loader")]
-    setting = Setting(found["num_readers"], _sharing_cores(ranks, slowest), told.cores, watched=True)
+    cores = slowest.used_cores if slowest.device_name is None else None
+    setting = Setting(
+        found["num_readers"],
+        _sharing_cores(ranks, slowest),
+        told.cores,
+        cores.threads if cores is not None else None,
+        watched=True,
+    )
     judged = verdict(found, setting, ranks)
     found |= {} if judged is None else judged.figures()
     counted = {"steps": _num_steps(slowest), "passes": told.num_passes, "world_size": len(ranks)}

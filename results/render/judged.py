@@ -298,8 +298,9 @@ def remedy(
 ) -> str | None:
     """What helps, in words, with what a step would take; `NOTHING` where all is known to gain nothing, None where no
     remedy is known."""
-    fitting = numbers.get("fitting_threads")
-    said = SAID if fitting is None else {**SAID, "fewer_threads": f"fewer threads (threads_per_rank: {fitting})"}
+    fitting, now = numbers.get("fitting_threads"), numbers.get("threads")
+    how = f"threads_per_rank: {fitting}" if now is None else f"torch.set_num_threads({fitting}); now {now}"
+    said = SAID if fitting is None else {**SAID, "fewer_threads": f"fewer threads ({how})"}
     gains = gains or {}
     words = [_with_gain(name, said[name], gains.get(name, {})) for name in names]
     if not words:

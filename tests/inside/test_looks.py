@@ -106,6 +106,7 @@ def keeps_the_lock(number: int) -> None:
     sum(range(number))
 
 
+@pytest.mark.weekly
 def test_who_keeps_pythons_lock_is_seen_as_often_as_others(monkeypatch: pytest.MonkeyPatch):
     """Whoever looks gets the lock when such a call has ended: the thread must not have gone on when it is looked at."""
     step, seen, chance = 0, Counter[str](), random.Random(0)

@@ -161,7 +161,7 @@ def _of_readers(now: Pipeline, known: Known) -> float:
 def _more_workers(where: Where, now: Pipeline, known: Known) -> Pipeline | None:
     """As many workers as it takes until something else sets the pace; None where the disk may give no more."""
     reads = known.share(where) >= MAIN_SHARE * _of_readers(now, known) and where.verdict == "storage"
-    if reads and now.workers and known.evidence.get("saturation") is None:
+    if reads and known.evidence.get("saturation") is None:
         return None
     return _fed(now)
 

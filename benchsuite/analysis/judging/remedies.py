@@ -60,7 +60,8 @@ def _meant(found: Found, figures: Mapping[str, Any], setting: Setting) -> Iterat
     for where in meant:
         for name in _of(where, found, figures, setting):
             yield name, where
-    if found.where.verdict == "compute" and waits_for_cores(figures) >= CROWDED_SHARE:  # its own threads do
+    crowded = waits_for_cores(figures) >= CROWDED_SHARE or setting.has_more_threads_than_cores
+    if found.where.verdict == "compute" and crowded:  # by its own threads
         yield "fewer_threads", found.where
 
 

@@ -58,6 +58,13 @@ class Setting:
         busy = figures.get("worker_busy_fraction" if self.watched else "reader_busy_fraction") or 0.0
         return float(readers * busy * (1.0 if computing is None else computing))
 
+    @property
+    def has_more_threads_than_cores(self) -> bool:
+        """Whether ranks compute with more threads than there are cores for them; False where that is not known."""
+        if not (self.ranks and self.cores and self.threads):
+            return False
+        return self.threads > max(1, self.cores // self.ranks)
+
     def fitting_threads(self, figures: Mapping[str, Any]) -> int | None:
         """As many threads a rank as leave readers what they use; None where there are no more, or that is not known."""
         ranks, cores, threads = self.ranks, self.cores, self.threads

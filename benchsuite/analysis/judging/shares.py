@@ -237,7 +237,7 @@ def _of_machine(lost: Shares, figures: Mapping[str, Any], rank: RankSamples) -> 
     if figures.get("au") is not None:
         contended = 0.0  # steps with their input in memory wait as long
     waited = min(computing, max(contended, throttled * computing))
-    queued = 1.0 if _lacks_cores(figures, seen, used) else queued_share(seen) if seen is not None else 0.0
+    queued = 1.0 if _lacks_cores(figures, seen, used) else _queued(seen, figures)
     preparing = {where: share for where, share in lost.items() if where.verdict == "preprocessing"}
     found = lost | {where: (1 - queued) * share for where, share in preparing.items()}
     found[COMPUTE] = computing - waited
@@ -258,7 +258,19 @@ def _lacks_cores(figures: Mapping[str, Any], seen: SeenReaders | None, used: Use
         return True
     if (figures.get("cpu_contention_fraction") or 0.0) >= CROWDED_SHARE:
         return True
-    return seen is not None and bool(seen.busy_fraction) and queued_share(seen) >= QUEUED_SHARE
+    return _queued(seen, figures) >= QUEUED_SHARE
+
+
+def _queued(seen: SeenReaders | None, figures: Mapping[str, Any]) -> float:
+    """Share of what readers compute that is taken for want of cores.
+
+    Readers that are at work, or wait for a core, for less of the time than the loop waits for them hold it back by
+    something else: theirs is not what is missing.
+    """
+    if seen is None:
+        return 0.0
+    at_work = seen.num_readers * (seen.busy_fraction or 0.0)
+    return queued_share(seen) if at_work >= MAIN_SHARE * (figures.get("input_stall_fraction") or 0.0) else 0.0
 
 
 def queued_share(seen: SeenReaders) -> float:

@@ -73,6 +73,7 @@ def verdict(figures: Mapping[str, Any], setting: Setting, samples: Sequence[Rank
     verdict, cause = found.where
     numbers, fitting = dict(found.evidence), setting.fitting_threads(figures)
     numbers |= {} if fitting is None else {"fitting_threads": fitting}
+    numbers |= {"threads": setting.threads} if fitting is not None and setting.watched and setting.threads else {}
     named = tuple(map(str, found.alternatives))
     return Judgement(verdict, cause, numbers, named, remedies(found, figures, samples, setting))
 
