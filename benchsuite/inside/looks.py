@@ -44,6 +44,7 @@ COMPUTES = {
     "child": "child_process",
 }
 """What a reader that runs is at, by the part of the loader that it is in."""
+AT_REST = frozenset({"idle", "waits_for_readers"})
 OF_ROLE = frozenset({"idle", "ended", "start", "hand_over", "waits_for_readers"})
 """Parts of a loader that say more of a thread that waits than its system call does."""
 
@@ -211,11 +212,19 @@ class Looker:
         word = seen_as(found, role, phase != "body")
         if word == "lock" and found is not None and found.what == FUTEX and named != "lock":
             word = "exchange" if named == "exchange" else _for_others(self._native, named == "thread") or word
+            if word == "lock" and named is None and not self._is_beside_pythons_threads():
+                word = "unknown"  # threads of a library, which have just ended
         if word == "decode" and fills:
             word = "shuffle"
         self.tally.add(phase, word, found, line, step)
         if phase == "load":
             self._look_at_readers()
+
+    def _is_beside_pythons_threads(self) -> bool:
+        """Whether another thread of Python is at something: it may keep Python's lock."""
+        threads = [each.ident for each in threading.enumerate() if each.native_id not in looking()]
+        frames = [frame_of(each or 0) for each in threads if each != self._loop_thread]
+        return any(frame is not None and role_of(frame) not in AT_REST for frame in frames)
 
     def _look_at_readers(self) -> None:
         reading = self._readers()

@@ -2,6 +2,8 @@
 
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -92,6 +94,26 @@ def test_looking_takes_no_more_than_it_may():
         time.sleep(STEP_S)
     looks = watch._ending.mine().looks
     assert looks is not None and looks.cost_fraction is not None and looks.cost_fraction < 1.5 * MOST_COST
+
+
+MORE_THREADS_THAN_CORES = """
+import os, torch, benchsuite
+torch.set_num_threads(2 * os.cpu_count())
+net = torch.nn.GRU(96, 128, batch_first=True)
+watch = benchsuite.watch(range(60), quiet=True, warmup_steps=2)
+for _ in watch:
+    net(torch.randn(8, 125, 96))[0].sum().backward()
+looks = watch._ending.mine().looks
+print(sum(looks.body.values()), looks.body.get("exchange", 0), looks.body.get("lock", 0), watch.figures["remedies"])
+"""
+
+
+def test_one_rank_that_waits_for_its_own_threads_exchanges_nothing():
+    """In a process of its own, where no other threads of Python are at something."""
+    done = subprocess.run([sys.executable, "-c", MORE_THREADS_THAN_CORES], capture_output=True, text=True, check=True)
+    looks, exchange, lock, *remedies = done.stdout.split()
+    assert float(looks) > 10 and float(exchange) == float(lock) == 0
+    assert remedies == ["['fewer_threads']"]
 
 
 def computes(seconds: float) -> None:

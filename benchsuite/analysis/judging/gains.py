@@ -134,7 +134,8 @@ def _without(where: Where, part: float, now: Pipeline, known: Known) -> Pipeline
         loop_s, cpu_s = max(0.0, now.loop_s - seconds), max(0.0, now.loop_cpu_s - now.ranks * seconds)
         now = replace(now, loop_s=loop_s, loop_cpu_s=cpu_s)
     of_readers = known.share(where) - (now.receiving_s / now.step_s if name == HAND_OVER else 0.0)
-    share = min(1.0, part * max(0.0, of_readers) / _of_readers(now, known))
+    handing_s = float(known.evidence.get("hand_over_s", 0.0)) if name == HAND_OVER else 0.0  # timed by the workers
+    share = min(1.0, part * max(of_readers / _of_readers(now, known), handing_s / (now.reading_s or 1.0)))
     return replace(
         now,
         reading_s=now.reading_s * (1 - share),
