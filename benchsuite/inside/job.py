@@ -158,7 +158,7 @@ def _begin_anew_in_children(job: Job) -> None:
 
 def _replace_loaders(job: Job) -> None:
     """See passes begin and batches come, of all that this process has imported by now."""
-    ask = job.guard(lambda iterator: job.training.ask(iterator, key_of(iterator)), (False, None))
+    ask = job.guard(functools.partial(job.training.ask, key_of=key_of), (False, None))
     receive, run_out, begin_pass = (job.guard(each) for each in (job.training.receive, job.training.run_out, job.open))
     for module in sorted({*ITERATORS, *LOADERS} & sys.modules.keys() - job.seen_modules):
         job.seen_modules.add(module)

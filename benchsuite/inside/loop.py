@@ -334,7 +334,7 @@ class Loop:
         if self._kind in COUNTED:
             if not loads:
                 self.loads.skip()
-            self._look()
+                self._look()
             self._phase = "body"
 
     def end_step(self, has_batch: bool) -> None:

@@ -88,14 +88,18 @@ class Training:
             self._begin_pass(loader)
         self.wall.turn_to("input" if trained_on else "validation")
 
-    def ask(self, iterator: Any, loader: Hashable) -> tuple[bool, Any]:
-        """Note that the loop asks for a batch; whether it is to get the one before again, and that one."""
+    def ask(self, iterator: Any, key_of: Callable[[Any], Hashable]) -> tuple[bool, Any]:
+        """Note that the loop asks for a batch; whether it is to get the one before again, and that one.
+
+        `key_of`: what an iterator has in common with those of other passes over its loader.
+        """
         if self._loading or (self.instruments is not None and get_ident() != self._thread):
             return False, None
-        self._loading, self._counts = True, self.instruments is not None and self._turn_to(loader)
-        self._asking_thread, self._asked_loader = get_ident(), loader
         if self._iterator is None or self._iterator() is not iterator:
-            self._iterator = weakref.ref(iterator, self._note_left)
+            self._iterator, self._asked_loader = weakref.ref(iterator, self._note_left), key_of(iterator)
+        loader = self._asked_loader
+        self._loading, self._counts = True, self.instruments is not None and self._turn_to(loader)
+        self._asking_thread = get_ident()
         self._asked[loader] += 1
         self._last = loader
         if self._counts and self._loop.in_body:

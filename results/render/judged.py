@@ -190,7 +190,7 @@ def _beside(named: Sequence[str], numbers: Numbers) -> list[str]:
     if "imbalance/slow_rank" in named and "slowest_rank" in numbers:
         found += _of_clocks(numbers)
     if "slowest_in_steps_fraction" in numbers:
-        found.append(f"it is the slowest in {percent(numbers['slowest_in_steps_fraction'])} of the steps")
+        found.append(_how_often(numbers))
     if "communication" in verdicts and numbers.get("bubble_fraction"):
         found.append(
             f"that includes waiting for other pipeline stages ({percent(numbers['bubble_fraction'])} of the step)"
@@ -392,9 +392,31 @@ def held(verdict: str, cause: str | None, numbers: Numbers, alternatives: Sequen
     if verdict == "waiting":
         waits = [CAUSES[each] for each in alternatives if each.startswith("waiting/")]
         return f"Bottleneck: {CAUSES[name] if cause or not waits else and_(waits)}"
+    if name == "imbalance/slow_rank" and _in_turn(numbers):
+        return "Bottleneck: now one rank, now another is slower than the others"
     if name == "imbalance/slow_rank" and "slowest_rank" in numbers:
         return f"Bottleneck: rank {numbers['slowest_rank']:.0f} is slower than the others"
     return f"Bottleneck: {NAMES.get(name, NAMES[verdict])}"
+
+
+STAYS_SHARE = 0.8
+"""A rank that holds the others back in so many steps is slow all the time."""
+
+
+def _how_often(numbers: Numbers) -> str:
+    """Whether the slowest rank is slow all the time."""
+    share, rank = numbers["slowest_in_steps_fraction"], f"rank {numbers['slowest_rank']}"
+    if share >= STAYS_SHARE:
+        return f"{rank} is the slowest in {percent(share)} of the steps"
+    others = numbers.get("others_in_steps_fraction")
+    said = f"{rank} holds the others back in {percent(share)} of the steps"
+    return f"it comes and goes: {said}" + (f", another rank in {percent(others)}" if others else "")
+
+
+def _in_turn(numbers: Numbers) -> bool:
+    """Whether other ranks hold the others back about as often as the slowest one."""
+    share, others = (numbers.get(f"{who}_in_steps_fraction", 0.0) for who in ("slowest", "others"))
+    return bool(share < STAYS_SHARE and others > share / 2)
 
 
 def _near(name: str) -> str:

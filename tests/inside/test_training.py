@@ -31,13 +31,13 @@ class Trained:
         iterator = Iterating()
         self.training.open(name)
         for number in range(count):
-            again, batch = self.training.ask(iterator, name)
+            again, batch = self.training.ask(iterator, lambda _: name)
             if not again:
                 self.clock.passes(load_s)
                 batch = number
             self.training.receive(iterator, batch)
             yield batch
-        self.training.ask(iterator, name)
+        self.training.ask(iterator, lambda _: name)
         self.training.run_out(iterator)
 
     def compute(self, seconds: float) -> None:
@@ -246,7 +246,7 @@ def test_an_iterator_is_the_jobs_to_keep(trained: Trained):
     """Its workers end with it."""
     iterator = Iterating()
     kept = weakref.ref(iterator)
-    trained.training.ask(iterator, "train")
+    trained.training.ask(iterator, lambda _: "train")
     trained.training.receive(iterator, 0)
     del iterator
     assert kept() is None

@@ -1,5 +1,6 @@
 """What holds ranks back that is seen only by comparing them."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -16,7 +17,7 @@ from benchsuite.analysis.judging.thresholds import (
     SLOWER_CLOCK,
     SLOWER_RANK,
 )
-from benchsuite.inside.samples import RankSamples
+from benchsuite.inside.samples import Block, RankSamples
 
 
 def between_ranks(figures: Mapping[str, Any], ranks: Sequence[RankSamples]) -> Where | None:
@@ -63,7 +64,7 @@ def slow_part(ranks: Sequence[RankSamples]) -> dict[str, float | str]:
 def slow_part_of_marked(ranks: Sequence[RankSamples], slowest: int) -> dict[str, float | str]:
     """What the slowest of ranks whose exchanges are marked does longer than the others; empty where that is little.
 
-    Besides: in which share of the steps it was the slowest, and how long it and the quickest wait for a core.
+    Besides: how long it and the quickest wait for a core.
     """
     slow = next(rank for rank in ranks if rank.rank == slowest)
     others = [rank for rank in ranks if rank.rank != slowest]
@@ -83,8 +84,28 @@ def slow_part_of_marked(ranks: Sequence[RankSamples], slowest: int) -> dict[str,
     waits = [_core_wait(rank) for rank in (slow, fast)]
     if waits[0] - waits[1] > CONTENTION_SHARE:
         seen |= {"slow_core_wait_fraction": waits[0], "fast_core_wait_fraction": waits[1]}
-    share = _slowest_in(slow, others)
-    return seen if share is None else seen | {"slowest_in_steps_fraction": share}
+    return seen
+
+
+def how_often(ranks: Sequence[RankSamples], slowest: int) -> dict[str, float]:
+    """In which share of the steps the slowest of ranks whose exchanges are marked holds the others back, and any other.
+
+    A rank does so that takes longer by itself than the others by a part of the step. Empty where ranks' steps are not
+    known one by one.
+    """
+    blocks = [_block(rank) for rank in ranks]
+    own, every = [_own_steps_s(block) for block in blocks if block], {block.every for block in blocks if block}
+    num = min(map(len, own), default=0)
+    if num < NAMED_STEPS or len(every) > 1 or len(own) < len(ranks):
+        return {}
+    least = LONGER_PART * max(sum(_parts_of_step_s(rank).values()) for rank in ranks)
+    held = Counter[int]()
+    for times in zip(*(each[:num] for each in own), strict=True):
+        *others, longest = sorted(times)
+        if longest - median(others) > least:
+            held[ranks[times.index(longest)].rank] += 1
+    found = {"slowest_in_steps_fraction": held.pop(slowest, 0) / num}
+    return found | ({"others_in_steps_fraction": max(held.values()) / num} if held else {})
 
 
 def differences(ranks: Sequence[RankSamples], slowest: int, fastest: int | None) -> dict[str, float]:
@@ -117,27 +138,20 @@ def _core_wait(rank: RankSamples) -> float:
     return sum(block.run_queue_s or 0.0 for block in blocks) / (sum(block.steps_s for block in blocks) or 1.0)
 
 
-def _slowest_in(slow: RankSamples, others: Sequence[RankSamples]) -> float | None:
-    """Share of the steps in which a rank takes longest by itself; None where ranks' steps are not known one by one."""
-    mine, theirs = _own_steps_s(slow), [_own_steps_s(rank) for rank in others]
-    if len(mine) < NAMED_STEPS or any(len(each) != len(mine) for each in theirs):
-        return None
-    slowest = [own > max(each[step] for each in theirs) for step, own in enumerate(mine)]
-    return sum(slowest) / len(mine)
+def _block(rank: RankSamples) -> Block | None:
+    """The steps with their input."""
+    return next((block for block in rank.blocks if block.kind in ("loader", "plain")), None)
 
 
-def _own_steps_s(rank: RankSamples) -> list[float]:
+def _own_steps_s(block: Block) -> list[float]:
     """Seconds of each kept step without waiting for others."""
-    block = next((block for block in rank.blocks if block.kind in ("loader", "plain")), None)
-    if block is None or block.every != 1:
-        return []
     own = [seconds for name, seconds in block.parts.items() if name not in WAITS_FOR_OTHERS]
     return [sum(parts) for parts in zip(*own, strict=True)]
 
 
 def _parts_of_step_s(rank: RankSamples) -> dict[str, float]:
     """Mean seconds of each part of a rank's steps."""
-    block = next((block for block in rank.blocks if block.kind in ("loader", "plain")), None)
+    block = _block(rank)
     return {} if block is None else {name: seconds / block.num_steps for name, seconds in block.parts_s().items()}
 
 

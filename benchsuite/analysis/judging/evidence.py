@@ -6,7 +6,7 @@ from statistics import fmean, median
 from typing import Any
 
 from benchsuite.analysis.judging import lost_time
-from benchsuite.analysis.judging.between_ranks import differences, slow_part, slow_part_of_marked
+from benchsuite.analysis.judging.between_ranks import differences, how_often, slow_part, slow_part_of_marked
 from benchsuite.analysis.judging.lost_time import COMPUTE, UNSEEN, Shares, Where, num_steps
 from benchsuite.analysis.judging.setting import Setting
 from benchsuite.analysis.judging.shares import (
@@ -93,6 +93,7 @@ def evidence_of(
         found |= slow_part(ranks)
     elif figures.get("slowest_rank") is not None and Where("imbalance", "slow_rank") in lost:
         found |= slow_part_of_marked(ranks, figures["slowest_rank"])
+        found |= how_often(ranks, figures["slowest_rank"])
     if len(ranks) > 1 and found.get("slowest_rank") is not None:
         found |= differences(ranks, found["slowest_rank"], found.get("fastest_rank"))
     found |= _places(looks, lost, num_steps(rank, setting)) if looks is not None else {}

@@ -51,6 +51,13 @@ CASES: dict[str, Any] = {
     "a kernel that hides calls": ("cannot_tell", STARVED | {"hidden_looks_fraction": 0.9}, (), ()),
     "a queue that others fill": ("cannot_tell", STARVED | {"readers_seen": 0}, (), ()),
     "a slow rank": of("imbalance/slow_rank", slowest_rank=1),
+    "a rank that is always slow": of("imbalance/slow_rank", slowest_rank=1, slowest_in_steps_fraction=0.97),
+    "a rank that comes and goes": of(
+        "imbalance/slow_rank", slowest_rank=1, slowest_in_steps_fraction=0.12, others_in_steps_fraction=0.01
+    ),
+    "ranks that are slow in turn": of(
+        "imbalance/slow_rank", slowest_rank=1, slowest_in_steps_fraction=0.31, others_in_steps_fraction=0.28
+    ),
     "a slow part": of(
         "imbalance/slow_rank", slow_part="forward", slowest_rank=1, fastest_rank=0, slow_part_s=0.1, fast_part_s=0.0004
     ),

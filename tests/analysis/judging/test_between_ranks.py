@@ -1,0 +1,55 @@
+"""A rank that is slow all the time is told from one that comes and goes, and from ranks that are slow in turn."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from benchsuite.analysis.judging.between_ranks import how_often
+from benchsuite.inside.samples import Block, RankSamples
+
+STEPS = 100
+QUICK, SLOW = 0.1, 0.15
+
+
+def rank(number: int, own_s: Sequence[float], every: int = 1) -> RankSamples:
+    """Steps of which the forward pass is the rank's own: in the exchange it waits for whoever takes longest."""
+    parts = {"forward": [*own_s], "communication": [0.2 - each for each in own_s]}
+    block = Block("loader", 0.0, 0.2 * len(own_s), parts, every=every)
+    return RankSamples(number, "ok", blocks=[block])
+
+
+def shares(*own_s: Sequence[float]) -> dict[str, float]:
+    return how_often([rank(number, each) for number, each in enumerate(own_s)], slowest=1)
+
+
+def test_a_rank_that_is_always_slow():
+    assert shares([QUICK] * STEPS, [SLOW] * STEPS, [QUICK] * STEPS) == {"slowest_in_steps_fraction": 1.0}
+
+
+def test_a_rank_that_is_slow_in_every_tenth_step():
+    comes = [SLOW if step % 10 == 0 else QUICK for step in range(STEPS)]
+    assert shares([QUICK] * STEPS, comes) == {"slowest_in_steps_fraction": pytest.approx(0.1)}
+
+
+def test_ranks_that_are_slow_in_turn():
+    turns = [[SLOW if step % 3 == number else QUICK for step in range(99)] for number in range(3)]
+    third = pytest.approx(1 / 3)
+    assert shares(*turns) == {"slowest_in_steps_fraction": third, "others_in_steps_fraction": third}
+
+
+def test_what_differs_by_little_holds_nobody_back():
+    noise = [[QUICK + 0.004 * (step % 3 == number) for step in range(STEPS)] for number in range(2)]
+    assert shares(*noise) == {"slowest_in_steps_fraction": 0.0}
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        [rank(0, [QUICK] * 20), rank(1, [SLOW] * 20)],
+        [rank(0, [QUICK] * STEPS, every=2), rank(1, [SLOW] * STEPS)],
+        [rank(0, [QUICK] * STEPS), RankSamples(1, "ok")],
+    ],
+    ids=["few steps", "other steps of each were kept", "no steps of one"],
+)
+def test_nothing_is_said_where_steps_are_not_known_one_by_one(ranks: list[RankSamples]):
+    assert how_often(ranks, slowest=1) == {}
