@@ -22,6 +22,8 @@ MIN_WARM_RESIDENT = 0.99
 MIN_WAIT = 0.2
 """A step that waits for its input for more than this share of it found the queue empty."""
 COMMUNICATION = ("communication_s", "communication_min_s", "imbalance_s", "imbalance_mean_s", "slowest_rank")
+ALIKE_STEPS, OUT_OF_STEP = 30, 0.2
+"""Fewer kept steps of ranks are not compared one by one, nor such as differ by more than this share of their time."""
 MIN_WALL_S = 0.5
 """The kernel counts CPU time in ticks of 10 ms: of a shorter loop it is not told who else kept cores busy."""
 
@@ -46,6 +48,18 @@ class Window:
     def is_in_step(self) -> bool:
         """Whether ranks' single steps can be compared: every one was kept."""
         return all(block.totals is None for block in self.blocks)
+
+
+def steps_alike(blocks: Sequence[Block]) -> int:
+    """How many of the kept steps of ranks can be compared one by one: the same ones, which took about as long on all.
+
+    Ranks that exchange go in step; where their steps of one number do not take as long, it is not the same step.
+    """
+    kept = min(len(block.step_s()) for block in blocks)
+    if len({block.every for block in blocks}) > 1 or kept < ALIKE_STEPS:
+        return 0
+    times = np.array([block.step_s()[:kept] for block in blocks])
+    return kept if np.ptp(times, axis=0).mean() <= OUT_OF_STEP * times.mean() else 0
 
 
 def windows(results: Sequence[RankSamples], kind: str) -> list[Window]:
@@ -231,10 +245,13 @@ def input_stall_fraction(results: Sequence[RankSamples]) -> float | None:
 
 
 def _exchanges(results: Sequence[RankSamples], kind: str) -> "np.ndarray[Any, np.dtype[np.float64]] | None":
-    """Exchange by rank and step; where not every step was kept, of each rank its mean. None where one tells none."""
-    blocks = [_blocks(result, kind) for result in results]
-    if all(window.is_in_step for window in windows(results, kind)):
+    """Exchange by rank and step; where steps cannot be compared, of each rank its mean. None where one tells none."""
+    blocks, found = [_blocks(result, kind) for result in results], list[list[float]]()
+    counted = windows(results, kind)
+    if all(window.is_in_step for window in counted):
         found = [[s for block in each for s in block.parts.get("communication", [])] for each in blocks]
+    elif len(counted) == 1 and len(results) > 1 and (alike := steps_alike(counted[0].blocks)):
+        found = [block.parts.get("communication", [])[:alike] for block in counted[0].blocks]
     else:
         found = [
             [part_means(each)["communication_s"]] if "communication_s" in part_means(each) else [] for each in blocks

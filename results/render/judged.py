@@ -399,8 +399,9 @@ def held(verdict: str, cause: str | None, numbers: Numbers, alternatives: Sequen
     return f"Bottleneck: {NAMES.get(name, NAMES[verdict])}"
 
 
-STAYS_SHARE = 0.8
-"""A rank that holds the others back in so many steps is slow all the time."""
+STAYS_SHARE, MOSTLY_SHARE = 0.8, 0.65
+"""A rank that holds the others back in so many steps is slow all the time; and so much of all that ranks wait for each
+other is for one of them, or for several in turn."""
 
 
 def _how_often(numbers: Numbers) -> str:
@@ -408,15 +409,14 @@ def _how_often(numbers: Numbers) -> str:
     share, rank = numbers["slowest_in_steps_fraction"], f"rank {numbers['slowest_rank']}"
     if share >= STAYS_SHARE:
         return f"{rank} is the slowest in {percent(share)} of the steps"
-    others = numbers.get("others_in_steps_fraction")
-    said = f"{rank} holds the others back in {percent(share)} of the steps"
-    return f"it comes and goes: {said}" + (f", another rank in {percent(others)}" if others else "")
+    said = f"it comes and goes: {rank} holds the others back in {percent(share)} of the steps"
+    waiting = percent(numbers["slowest_of_waiting_fraction"])
+    return f"{said}, and takes {waiting} of what ranks wait for each other" if _in_turn(numbers) else said
 
 
 def _in_turn(numbers: Numbers) -> bool:
-    """Whether other ranks hold the others back about as often as the slowest one."""
-    share, others = (numbers.get(f"{who}_in_steps_fraction", 0.0) for who in ("slowest", "others"))
-    return bool(share < STAYS_SHARE and others > share / 2)
+    """Whether other ranks hold the others back, too."""
+    return bool(numbers.get("slowest_of_waiting_fraction", 1.0) < MOSTLY_SHARE)
 
 
 def _near(name: str) -> str:

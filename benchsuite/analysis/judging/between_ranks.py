@@ -1,8 +1,7 @@
 """What holds ranks back that is seen only by comparing them."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from benchsuite.analysis.judging import lost_time
@@ -13,10 +12,11 @@ from benchsuite.analysis.judging.thresholds import (
     CONTENTION_SHARE,
     FEWER_BATCHES,
     LONGER_PART,
-    NAMED_STEPS,
     SLOWER_CLOCK,
     SLOWER_RANK,
+    USUAL_PART,
 )
+from benchsuite.analysis.metrics import steps_alike
 from benchsuite.inside.samples import Block, RankSamples
 
 
@@ -88,24 +88,27 @@ def slow_part_of_marked(ranks: Sequence[RankSamples], slowest: int) -> dict[str,
 
 
 def how_often(ranks: Sequence[RankSamples], slowest: int) -> dict[str, float]:
-    """In which share of the steps the slowest of ranks whose exchanges are marked holds the others back, and any other.
+    """In which share of the steps the slowest of ranks whose exchanges are marked holds the others back, and its share
+    of all that ranks hold each other back. Empty where ranks' steps cannot be compared one by one.
 
-    A rank does so that takes longer by itself than the others by a part of the step. Empty where ranks' steps are not
-    known one by one.
+    It holds them back in a step for which it takes longer than they by a part of the mean step, and by a part of what
+    is usual for it: what is less is noise.
     """
-    blocks = [_block(rank) for rank in ranks]
-    own, every = [_own_steps_s(block) for block in blocks if block], {block.every for block in blocks if block}
-    num = min(map(len, own), default=0)
-    if num < NAMED_STEPS or len(every) > 1 or len(own) < len(ranks):
+    blocks = [block for rank in ranks if (block := _block(rank)) is not None]
+    alike = steps_alike(blocks) if len(blocks) == len(ranks) else 0
+    if not alike:
         return {}
-    least = LONGER_PART * max(sum(_parts_of_step_s(rank).values()) for rank in ranks)
-    held = Counter[int]()
-    for times in zip(*(each[:num] for each in own), strict=True):
+    own, beyond = [_own_steps_s(block)[:alike] for block in blocks], {rank.rank: [0.0] for rank in ranks}
+    for times in zip(*own, strict=True):
         *others, longest = sorted(times)
-        if longest - median(others) > least:
-            held[ranks[times.index(longest)].rank] += 1
-    found = {"slowest_in_steps_fraction": held.pop(slowest, 0) / num}
-    return found | ({"others_in_steps_fraction": max(held.values()) / num} if held else {})
+        beyond[ranks[times.index(longest)].rank].append(longest - median(others))
+    lost_s = sum(map(sum, beyond.values()))
+    usual_s = sum(each**2 for each in beyond[slowest]) / (sum(beyond[slowest]) or 1.0)  # weighed by itself
+    least_s = max(LONGER_PART * fmean(blocks[0].step_s()), USUAL_PART * usual_s)
+    return {
+        "slowest_in_steps_fraction": sum(each > least_s for each in beyond[slowest]) / alike,
+        "slowest_of_waiting_fraction": sum(beyond[slowest]) / lost_s if lost_s else 1.0,
+    }
 
 
 def differences(ranks: Sequence[RankSamples], slowest: int, fastest: int | None) -> dict[str, float]:

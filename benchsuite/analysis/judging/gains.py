@@ -136,14 +136,22 @@ def _without(where: Where, part: float, now: Pipeline, known: Known) -> Pipeline
     of_readers = known.share(where) - (now.receiving_s / now.step_s if name == HAND_OVER else 0.0)
     handing_s = float(known.evidence.get("hand_over_s", 0.0)) if name == HAND_OVER else 0.0  # timed by the workers
     share = min(1.0, part * max(of_readers / _of_readers(now, known), handing_s / (now.reading_s or 1.0)))
+    cpu_s = now.ranks * share * now.reading_s if computes else 0.0
+    if where.verdict == "waiting":
+        cpu_s = share * _of_others_cpu_s(now, known)
     return replace(
         now,
         reading_s=now.reading_s * (1 - share),
         disk_s=now.disk_s * (1 - part) if name in READS else now.disk_s,
-        reading_cpu_s=max(0.0, now.reading_cpu_s - now.ranks * share * now.reading_s)
-        if computes
-        else now.reading_cpu_s,
+        reading_cpu_s=max(0.0, now.reading_cpu_s - cpu_s),
     )
+
+
+def _of_others_cpu_s(now: Pipeline, known: Known) -> float:
+    """Seconds in which cores compute for a batch in threads that are neither the loop's nor readers', which wait."""
+    seen = known.rank.seen_readers
+    by_readers = (seen.busy_fraction if seen is not None else None) or 0.0
+    return max(0.0, now.reading_cpu_s - now.ranks * now.workers * by_readers * now.step_s) if now.workers else 0.0
 
 
 def _is_of_readers(where: Where, known: Known) -> bool:

@@ -76,6 +76,8 @@ SLOWER_RANK = 1.3
 """A rank whose own part of a step takes so much longer than another's is the one that is waited for."""
 SLOWER_CLOCK = 0.95
 """A clock that gives less than this share of another's: those of equal parts differ by a few percent."""
+USUAL_PART = 0.25
+"""A rank that takes longer by so much of what is usual for it holds the others back in a step."""
 LONGER_PART = 0.05
 """A part that takes a rank so much of the step longer than others is why these wait for it; less is noise."""
 LEAST_LOOKS = 10

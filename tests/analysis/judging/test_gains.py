@@ -311,6 +311,22 @@ def test_reads_where_nothing_more_is_known_of_the_disk() -> None:
     assert all(each.at_best for each in judged.remedies if each.step_s is not None)
 
 
+def test_a_loop_that_reads_by_itself_may_take_all_that_its_disk_gives() -> None:
+    """A disk with a limit gives the loop's own time back after it: beside the loop it may give no more."""
+    judged = judged_loop(loop({}, load={"reads": 95.0, "decode": 5.0}, workers=0, step={"load": 0.08, "other": 0.02}))
+    assert said(judged) == "storage/reads"
+    assert named(judged, "more_workers").step_s is None
+
+
+@pytest.mark.parametrize(("what", "remedy"), [("sleep", "no_sleep"), ("child_process", "in_process")])
+def test_what_readers_waited_for_computes_no_longer(what: str, remedy: str) -> None:
+    """Somebody else computes meanwhile, for 120 ms on one of two cores: at best the 7 ms of the loop are left."""
+    used = {"cpus": (0, 1), "all_cores": 2, "own_cpu_s": 12.7, "everyone_cpu_s": 12.7, "idle_cores": 0.95}
+    judged = judged_loop(loop(at(what), workers=1, step={"load": 0.120, "other": 0.007}, used=used))
+    gone = named(judged, remedy)
+    assert gone.at_best and gone.step_s < 0.02, "a tenth of what workers do is something else"
+
+
 READS_MOSTLY = {"read_s": 0.92, "read_cpu_s": 0.02, "decode_s": 0.08}
 # Reading 2 x 200 = 400 ms, of which 360 wait for files: a disk of 360 / 2 = 180 ms, or as much less; loop 40 ms
 CEILINGS = [

@@ -9,6 +9,11 @@ STARVED = {"input_stall_fraction": 0.62, "steps": 400}
 TRIAL = STARVED | {"au": 0.38, "read_s_per_sample": 0.0291, "decode_s_per_sample": 0.0042}
 
 
+def often(steps: float, waiting: float) -> dict[str, float]:
+    """In which share of the steps it holds the others back, and its share of what ranks wait for each other."""
+    return {"slowest_in_steps_fraction": steps, "slowest_of_waiting_fraction": waiting}
+
+
 def of(
     verdict: str, share: float = 0.58, **numbers: Any
 ) -> tuple[str, dict[str, Any], tuple[str, ...], tuple[str, ...]]:
@@ -51,13 +56,9 @@ CASES: dict[str, Any] = {
     "a kernel that hides calls": ("cannot_tell", STARVED | {"hidden_looks_fraction": 0.9}, (), ()),
     "a queue that others fill": ("cannot_tell", STARVED | {"readers_seen": 0}, (), ()),
     "a slow rank": of("imbalance/slow_rank", slowest_rank=1),
-    "a rank that is always slow": of("imbalance/slow_rank", slowest_rank=1, slowest_in_steps_fraction=0.97),
-    "a rank that comes and goes": of(
-        "imbalance/slow_rank", slowest_rank=1, slowest_in_steps_fraction=0.12, others_in_steps_fraction=0.01
-    ),
-    "ranks that are slow in turn": of(
-        "imbalance/slow_rank", slowest_rank=1, slowest_in_steps_fraction=0.31, others_in_steps_fraction=0.28
-    ),
+    "a rank that is always slow": of("imbalance/slow_rank", slowest_rank=1, **often(0.97, 1.0)),
+    "a rank that comes and goes": of("imbalance/slow_rank", slowest_rank=1, **often(0.12, 0.9)),
+    "ranks that are slow in turn": of("imbalance/slow_rank", slowest_rank=1, **often(0.31, 0.35)),
     "a slow part": of(
         "imbalance/slow_rank", slow_part="forward", slowest_rank=1, fastest_rank=0, slow_part_s=0.1, fast_part_s=0.0004
     ),
