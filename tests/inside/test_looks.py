@@ -104,16 +104,15 @@ watch = benchsuite.watch(range(60), quiet=True, warmup_steps=2)
 for _ in watch:
     net(torch.randn(8, 125, 96))[0].sum().backward()
 looks = watch._ending.mine().looks
-print(sum(looks.body.values()), looks.body.get("exchange", 0), looks.body.get("lock", 0), watch.figures["remedies"])
+print(sum(looks.body.values()), looks.body.get("exchange", 0), looks.body.get("lock", 0))
 """
 
 
 def test_one_rank_that_waits_for_its_own_threads_exchanges_nothing():
     """In a process of its own, where no other threads of Python are at something."""
     done = subprocess.run([sys.executable, "-c", MORE_THREADS_THAN_CORES], capture_output=True, text=True, check=True)
-    looks, exchange, lock, *remedies = done.stdout.split()
-    assert float(looks) > 10 and float(exchange) == float(lock) == 0
-    assert remedies == ["['fewer_threads']"]
+    looks, exchange, lock = map(float, done.stdout.split())
+    assert looks > 10 and exchange == lock == 0
 
 
 def computes(seconds: float) -> None:

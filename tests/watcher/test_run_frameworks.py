@@ -99,7 +99,7 @@ WEBDATASET = """
 import webdataset as wds
 dist.init_process_group("gloo")
 torch.manual_seed(0)
-folder = os.path.dirname(sys.argv[1])
+folder = os.path.dirname(sys.argv[-1])
 tars = [f"{folder}/{number}.tar" for number in range(4)]
 if not dist.get_rank():
     for number, path in enumerate(tars):
@@ -162,7 +162,7 @@ for epoch in range(2):
         optimizer.step()
 """
 END = """
-with open(f"{sys.argv[1]}-{dist.get_rank()}.json", "w") as file:
+with open(f"{sys.argv[-1]}-{dist.get_rank()}.json", "w") as file:
     json.dump(losses, file)
 dist.barrier()
 dist.destroy_process_group()
@@ -180,9 +180,12 @@ SCRIPTS = {
 
 BIN = Path(sys.executable).parent
 TORCHRUN = (f"{BIN}/torchrun", "--standalone", "--nproc-per-node", "2")
+ON_TWO_RANKS = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no"
+"""Without a GPU, too, that is how ranks are launched without MPI."""
 LAUNCHERS = {
     "python -m": [sys.executable, "-m", "torch.distributed.run", *TORCHRUN[1:], "-m"],
     "deepspeed": [f"{BIN}/deepspeed", "--num_gpus", "2"],
+    "accelerate": [f"{BIN}/accelerate", "launch", *ON_TWO_RANKS.split()],
 }
 
 

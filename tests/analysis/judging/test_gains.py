@@ -7,6 +7,7 @@ import pytest
 
 from benchsuite.analysis.judging.verdict import Judgement
 from benchsuite.inside.samples import RankSamples, Reads
+from benchsuite.watcher.answer import Told, figures
 from tests.analysis.judging.test_verdict import (
     BATCH,
     BOUND,
@@ -20,6 +21,7 @@ from tests.analysis.judging.test_verdict import (
     Case,
     Words,
     at,
+    fed,
     fed_ranks,
     judged_loop,
     judged_trial,
@@ -103,6 +105,13 @@ def test_the_sentence_says_what_a_step_takes_then_and_now() -> None:
     told = sentence(judged_loop(decoding(1, 0.188, 0.010, 2, 0.208)))
     assert "2 workers instead of 1 (about " in told
     assert "a step instead of 198; needs " in told and " of 2 cores)" in told
+
+
+@pytest.mark.parametrize(("threads", "told"), [(2, None), (8, "fewer threads (torch.set_num_threads(2); now 8)")])
+def test_more_threads_of_torch_than_cores(threads: int, told: str | None) -> None:
+    rank = fed({"runs": 95.0}, used={"cpus": (0, 1), "all_cores": 2, "idle_cores": 0.9, "threads": threads})
+    found = figures([rank], Told("mine", cores=2))
+    assert (found["bottleneck"], found["bottleneck_remedy"]) == ("compute", told)
 
 
 def test_what_is_promised_comes_before_what_is_given_at_best() -> None:
