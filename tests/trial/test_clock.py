@@ -110,12 +110,12 @@ def test_run_queue_of_a_block_is_a_difference(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("text", [None, "", "123"])
 def test_run_queue_is_null_where_it_is_not_kept(monkeypatch: pytest.MonkeyPatch, text: str | None):
-    def read_text(_path: object, **how: str) -> str:
+    def text_in_proc(_path: str) -> str:
         if text is None:
             raise FileNotFoundError
         return text
 
-    monkeypatch.setattr("pathlib.Path.read_text", read_text)
+    monkeypatch.setattr("benchsuite.inside.processes.text_in_proc", text_in_proc)
     assert run_queue_s() is None
     host = HostClock()
     host.start()
