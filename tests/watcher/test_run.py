@@ -261,7 +261,7 @@ def test_packages_of_the_job_are_its_own(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_fault_of_ours_costs_the_measuring_alone(tmp_path: Path):
-    breaks = "sys.modules['_benchsuite_inside.training'].Training.ask = lambda *_: 1 / 0"
+    breaks = "sys.modules['_benchsuite_inside.training'].Training._turn_to = lambda *_: 1 / 0"
     path = script(tmp_path, f"torch.optim.SGD([torch.zeros(1)])\n{breaks}\nprint(train())")
     found = run(tmp_path, sys.executable, str(path))
     path.write_text(path.read_text().replace(breaks, ""))
